@@ -1,0 +1,122 @@
+"""What is shown while the demo runs: a live table on a terminal, plain lines elsewhere (a pipe, a CI log)."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from rich.console import RenderableType
+
+__all__ = ["Display", "Row"]
+
+ROWS = 14
+LINE_SECONDS = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One version and the population that made it."""
+
+    version: int
+    sigma: float
+    # Raw rewards of the members.
+    reward_mean: float
+    reward_spread: float
+    # Words per explored answer.
+    words: float
+    tokens_per_second: float
+    seconds: float
+    # The unperturbed live model on held-out questions, where it was asked: score and words.
+    live: tuple[float, float] | None
+
+
+class Display:
+    """One place on the screen: what is being done, and the versions so far."""
+
+    def __init__(self, console: Console, updates: int) -> None:
+        self.console = console
+        self._updates = updates
+        self._rows: deque[Row] = deque(maxlen=ROWS)
+        self._doing = ""
+        self._spinner = Spinner("dots")
+        self._live = Live(console=console, get_renderable=self._render, refresh_per_second=4, transient=True)
+        self._said = 0.0
+
+    def __enter__(self) -> Display:
+        if self.console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        self.console.print(Text(text))
+
+    def doing(self, text: str) -> None:
+        """What is being done just now; off a terminal it is repeated only now and then."""
+        self._doing = text
+        if not self.console.is_terminal and time.monotonic() - self._said >= LINE_SECONDS:
+            self._said = time.monotonic()
+            self.console.print(Text(f"  {text}"))
+
+    def add(self, row: Row) -> None:
+        """A new version."""
+        self._rows.append(row)
+        if not self.console.is_terminal:
+            self._said = time.monotonic()
+            live = f"  live score {row.live[0]:.3f}, {row.live[1]:.1f} words" if row.live else ""
+            self.say(
+                f"version {row.version:3d}/{self._updates}  reward {row.reward_mean:.3f} ± {row.reward_spread:.3f}"
+                f"  {row.words:4.1f} words  {row.tokens_per_second:5.1f} tok/s  sigma {row.sigma:.2e}"
+                f"  {_clock(self._left())} left{live}"
+            )
+
+    def table(self) -> Table:
+        """The versions so far."""
+        table = Table(title=f"Learning: {self._updates} updates")
+        for heading in ("version", "reward, raw", "words", "live score", "live words", "tok/s", "sigma", "seconds"):
+            table.add_column(heading, justify="right")
+        for row in self._rows:
+            live = (f"{row.live[0]:.3f}", f"{row.live[1]:.1f}") if row.live else ("", "")
+            table.add_row(
+                str(row.version),
+                f"{row.reward_mean:.3f} ± {row.reward_spread:.3f}",
+                f"{row.words:.1f}",
+                *live,
+                f"{row.tokens_per_second:.1f}",
+                f"{row.sigma:.2e}",
+                f"{row.seconds:.0f}",
+            )
+        return table
+
+    def _left(self) -> float:
+        """Seconds that the remaining updates will take, going by the last three."""
+        recent = list(self._rows)[-3:]
+        if not recent:
+            return 0.0
+        return (self._updates - recent[-1].version) * sum(row.seconds for row in recent) / len(recent)
+
+    def _render(self) -> RenderableType:
+        self._spinner.update(text=Text(self._doing))
+        if not self._rows:
+            return self._spinner
+        return Group(self.table(), Text(f"about {_clock(self._left())} of learning left"), self._spinner)
+
+
+def _clock(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"

@@ -1,0 +1,1 @@
+"""Generated from `proto/seedbed/v1`; `./run proto` writes it again."""

@@ -1,0 +1,115 @@
+"""The live model of one scheduler process: weights, slots, and where they stand."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from seedbed_server.engine.address import Namespace
+from seedbed_server.engine.config import EngineConfig
+from seedbed_server.engine.digest import element_sum, weights_digest
+from seedbed_server.engine.layout import Layout, LayoutError, lay_out
+from seedbed_server.engine.perturb import Rows, rows_of
+from seedbed_server.engine.slots import SlotTable
+
+__all__ = ["CONFIG_VARIABLE", "Live", "configured", "live_of"]
+
+CONFIG_VARIABLE = "SEEDBED_ENGINE"
+"""Environment variable that carries the engine's settings to SGLang's processes; without it the plugin sleeps."""
+
+
+def configured() -> EngineConfig | None:
+    text = os.environ.get(CONFIG_VARIABLE)
+    return EngineConfig.from_json(text) if text else None
+
+
+def live_of(scheduler: Any) -> Live:
+    """The live model of a scheduler. Raises LayoutError where its model could not be covered."""
+    live = scheduler.tp_worker.model_runner.seedbed
+    if isinstance(live, LayoutError):
+        raise live
+    assert isinstance(live, Live)
+    return live
+
+
+@dataclass
+class Live:
+    """State of the live weights. Only the scheduler's own thread touches it, between batches.
+
+    Attributes:
+        base_digest: digest of the base weights by themselves, part of every later digest.
+        start_digest: digest of version 0.
+        version: updates since the base.
+        epoch: rises with every change of the weights and is never used again.
+        broken: why these weights cannot be accounted for; nothing is generated from then on.
+        requests, rows, head: coefficients of the batch that is being computed: a row for each request, for each
+            token, and for each row that the head sees.
+        last: the record that made this version, and the answer that it got, so that repeating it is safe.
+    """
+
+    layout: Layout
+    slots: SlotTable
+    config: EngineConfig
+    architecture: str
+    base_digest: bytes = b""
+    start_digest: bytes = b""
+    digest: bytes = b""
+    version: int = 0
+    epoch: int = 1
+    broken: str = ""
+    last: tuple[bytes, dict[str, Any]] | None = None
+    requests: Rows | None = field(default=None, repr=False)
+    rows: Rows | None = field(default=None, repr=False)
+    head: Rows | None = field(default=None, repr=False)
+    head_taken: int = 0
+
+    @classmethod
+    def attach(cls, model: nn.Module, config: EngineConfig) -> Live:
+        """Lays out a loaded model, allocates its slots and takes the digest of its base weights."""
+        layout = lay_out(model, config.scope, config.exclude)
+        live = cls(layout, SlotTable(layout, config.slots), config, type(model).__name__)
+        live.base_digest = live._digest(b"")
+        live.digest = live.start_digest = live.measure()
+        return live
+
+    @property
+    def dtype(self) -> str:
+        return str(self.layout.parameters[0].data.dtype).removeprefix("torch.")
+
+    @property
+    def model_folder(self) -> Path:
+        return Path(self.config.model_path)
+
+    @property
+    def weight_bytes(self) -> int:
+        return sum(p.data.numel() * p.data.element_size() for p in self.layout)
+
+    def measure(self) -> bytes:
+        """The digest of the weights as they are now; reads all of them."""
+        return self._digest(self.base_digest)
+
+    def _digest(self, base: bytes) -> bytes:
+        scope = ",".join([self.config.scope, *(f"!{p}" for p in sorted(self.config.exclude))])
+        sums = ((p.name, p.shape, element_sum(p.data)) for p in self.layout)
+        return weights_digest(sums, base=base, scope=scope, dtype=self.dtype)
+
+    def changed(self, version: int, digest: bytes) -> None:
+        """The weights are now these; what was cached under the last epoch is gone."""
+        self.version, self.digest = version, digest
+        self.epoch += 1
+
+    def batch_rows(self, namespaces: list[str | None]) -> Rows | None:
+        """Coefficients of the requests of a batch, from their cache namespaces."""
+        return rows_of([Namespace.parse(text).address for text in namespaces], self.slots)
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "version": self.version,
+            "digest": self.digest,
+            "epoch": self.epoch,
+            "broken": self.broken,
+        }

@@ -1,0 +1,226 @@
+"""theta_v -> theta_{v+1}, to the bit.
+
+For every parameter, theta += k * sum_s c_s E_s with int8 coefficients c and integer noise, so that the sum
+is an exact integer: no order of members, device or sharding can change it. Then, in this order and never
+fused, t = fl(k S); matrix and bias fl(w + t), norm fl(w + fl(w t)); one rounding to the live dtype.
+
+`add(alpha=)`, `addcmul`, `addmm` and `torch.compile` may fuse a product and a sum into one rounding, which
+differs between devices; none of them is used here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from seedbed_server.engine.layout import Coverage
+from seedbed_server.noise import NOISE_VERSION, Factor, check_seed, draw, rounding_words
+
+__all__ = ["Shard", "Step", "StepError", "Tally", "apply_step"]
+
+_EXACT_MEMBERS = 516
+"""127 * 256 * 516 < 2^24: so many members sum exactly in float32 (rank 1)."""
+_BLOCK_ELEMENTS = 1 << 20
+"""Elements that one pass works on: 4 MiB of float32, so that temporaries stay small and in the cache."""
+
+
+class StepError(ValueError):
+    """A step that cannot be applied; the message names the field, the value and the remedy."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What an update record says, in numbers.
+
+    Attributes:
+        version: the version that it makes; the key of stochastic rounding.
+        seeds: distinct seeds, each in [0, 2^64).
+        coefficients: one integer in [-127, 127] for each seed.
+        matrix_multiplier, vector_multiplier: float32 numbers; see seedbed.v1.UpdateRecord.
+        stochastic: round bfloat16 weights with random bits instead of to nearest.
+    """
+
+    version: int
+    seeds: tuple[int, ...]
+    coefficients: tuple[int, ...]
+    matrix_multiplier: float
+    vector_multiplier: float
+    stochastic: bool
+    noise_version: int = NOISE_VERSION
+    rank: int = 1
+
+    def __post_init__(self) -> None:
+        if self.version < 1:
+            raise StepError(f"version: {self.version} is made by no update; the first update makes version 1")
+        if self.noise_version != NOISE_VERSION:
+            raise StepError(
+                f"noise_version: {self.noise_version} is not spoken here (this is {NOISE_VERSION}); "
+                "replay with the release that wrote it"
+            )
+        if self.rank != 1:
+            raise StepError(f"rank: {self.rank} is not supported; use 1")
+        if not self.seeds:
+            raise StepError("seeds: none given; an update needs at least one")
+        for seed in self.seeds:
+            try:
+                check_seed(seed)
+            except ValueError as error:
+                raise StepError(str(error)) from None
+        if len(set(self.seeds)) != len(self.seeds):
+            raise StepError("seeds: one is given twice; add the coefficients of a seed into one")
+        if len(self.coefficients) != len(self.seeds):
+            raise StepError(
+                f"coefficients: {len(self.coefficients)} for {len(self.seeds)} seeds; give one for each seed"
+            )
+        if any(not -127 <= c <= 127 for c in self.coefficients):
+            raise StepError("coefficients: one is outside -127 to 127; quantise them against their largest")
+        for name in ("matrix_multiplier", "vector_multiplier"):
+            value = getattr(self, name)
+            if not math.isfinite(value):
+                raise StepError(f"{name}: {value} is not finite; lower alpha")
+            if torch.tensor(value, dtype=torch.float32).item() != value:
+                raise StepError(f"{name}: {value!r} is no float32 number; fold it to float32 first")
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Which part of a checkpoint parameter a tensor is: its first row and column, and the whole's columns."""
+
+    row: int = 0
+    column: int = 0
+    columns: int | None = None
+
+
+@dataclass
+class Tally:
+    """Running sums over realised and exact steps, for the cosine between them."""
+
+    dot: float = 0.0
+    realised: float = 0.0
+    exact: float = field(default=0.0)
+
+    def add(self, realised: Tensor, exact: Tensor) -> None:
+        """Both float32, of one shape."""
+        self.dot += (realised * exact).sum(dtype=torch.float64).item()
+        self.realised += realised.square().sum(dtype=torch.float64).item()
+        self.exact += exact.square().sum(dtype=torch.float64).item()
+
+    @property
+    def cosine(self) -> float | None:
+        product = math.sqrt(self.realised) * math.sqrt(self.exact)
+        return self.dot / product if product else None
+
+
+def apply_step(
+    weight: Tensor,
+    name: str,
+    coverage: Coverage,
+    step: Step,
+    shard: Shard | None = None,
+    tally: Tally | None = None,
+) -> None:
+    """Updates one parameter, or one shard of it, in place.
+
+    Args:
+        weight: float32 or bfloat16, [m, n] for a matrix and [n] otherwise; may be a strided view.
+        name: Hugging Face name of the whole parameter.
+        shard: where `weight` stands in the whole; the default is all of it.
+        tally: adds up the realised and the exact step where the dtype rounds (not for float32).
+    """
+    if coverage is Coverage.EXCLUDED:
+        return
+    shard = shard or Shard()
+    if coverage is Coverage.MATRIX:
+        _matrix(weight, name, step, shard, tally)
+    else:
+        _vector(weight, name, coverage, step, shard, tally)
+
+
+def _matrix(weight: Tensor, name: str, step: Step, shard: Shard, tally: Tally | None) -> None:
+    rows, columns = weight.shape
+    width = shard.columns or columns
+    device = weight.device
+    a = draw(step.seeds, name, Factor.A, shard.row, shard.row + rows, device=device)
+    b = draw(step.seeds, name, Factor.B, shard.column, shard.column + columns, device=device)
+    coefficients = torch.tensor(step.coefficients, dtype=torch.float32, device=device)[:, None]
+    left = (a.float() * coefficients).t().contiguous()
+    right = b.float()
+    block = max(1, _BLOCK_ELEMENTS // columns)
+    for first in range(0, rows, block):
+        part = weight[first : first + block]
+        t = _integer_sum(left[first : first + block], right) * step.matrix_multiplier
+        starts = [(shard.row + first + i) * width + shard.column for i in range(part.shape[0])]
+        if width == columns:
+            starts, shape = starts[:1], (1, part.numel())
+        else:
+            shape = (part.shape[0], columns)
+        _write(part, part.float() + t, t, name, step, starts, shape, tally)
+
+
+def _vector(
+    weight: Tensor, name: str, coverage: Coverage, step: Step, shard: Shard, tally: Tally | None
+) -> None:
+    start, stop = shard.row, shard.row + weight.shape[0]
+    values = draw(step.seeds, name, Factor.VECTOR, start, stop, device=weight.device)
+    coefficients = torch.tensor(step.coefficients, dtype=torch.int32, device=weight.device)[:, None]
+    # Integers below 127 * 16 * members: exact in int32, rounded once on the way to float32.
+    total = (values.to(torch.int32) * coefficients).sum(0, dtype=torch.int32).float()
+    t = total * step.vector_multiplier
+    old = weight.float()
+    if coverage is Coverage.NORM:
+        t = old * t
+    _write(weight, old + t, t, name, step, [start], (1, weight.shape[0]), tally)
+
+
+def _integer_sum(left: Tensor, right: Tensor) -> Tensor:
+    """sum_s left[:, s] right[s, :]: [m, N] x [N, n] of integers to float32 [m, n], rounded at most once."""
+    members = right.shape[0]
+    if members <= _EXACT_MEMBERS:
+        return left @ right
+    chunks = range(0, members, _EXACT_MEMBERS)
+    total = torch.zeros(left.shape[0], right.shape[1], dtype=torch.int32, device=left.device)
+    for s in chunks:
+        total += (left[:, s : s + _EXACT_MEMBERS] @ right[s : s + _EXACT_MEMBERS]).to(torch.int32)
+    return total.float()
+
+
+def _write(
+    weight: Tensor,
+    new: Tensor,
+    step_exact: Tensor,
+    name: str,
+    step: Step,
+    starts: Sequence[int],
+    shape: tuple[int, int],
+    tally: Tally | None,
+) -> None:
+    """Rounds `new` (float32) once to the dtype of `weight` and stores it there."""
+    if weight.dtype == torch.float32:
+        weight.copy_(new)
+        return
+    if weight.dtype != torch.bfloat16:
+        raise StepError(f"{name}: {weight.dtype} weights cannot be updated; serve float32 or bfloat16")
+    if step.stochastic:
+        words = rounding_words(name, step.version, starts, shape[1], weight.device)
+        rounded = _round_stochastically(new, words.reshape(new.shape))
+    else:
+        rounded = new.to(torch.bfloat16)
+    if tally is not None:
+        tally.add(rounded.float() - weight.float(), step_exact)
+    weight.copy_(rounded)
+
+
+def _round_stochastically(value: Tensor, words: Tensor) -> Tensor:
+    """float32 to bfloat16: adds 16 random bits below the last kept one, then cuts.
+
+    The chance of rounding away from zero is the fraction that is cut, so that the mean is the value
+    (Gupta et al., "Deep learning with limited numerical precision", ICML 2015, section 3). Finite values only.
+    """
+    bits = value.view(torch.int32).to(torch.int64) & 0xFFFFFFFF
+    kept = (bits + (words & 0xFFFF)) & 0xFFFF0000
+    # Back to a signed number that int32 can hold.
+    return ((kept ^ 0x80000000) - 0x80000000).to(torch.int32).view(torch.float32).to(torch.bfloat16)

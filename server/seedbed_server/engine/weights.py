@@ -1,0 +1,152 @@
+"""Full weights on disk: snapshots as ordinary Hugging Face folders, and weights put back from one.
+
+A folder is written beside its name and renamed when everything in it is on the disk; half a snapshot has
+never its name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from seedbed_server.engine.layout import Layout, Parameter
+
+__all__ = ["WeightsError", "load_folder", "save_folder"]
+
+_FILE_BYTES = 1 << 30
+"""Weights of one file: what a snapshot needs of memory beside the model."""
+_NOTE = "seedbed.json"
+_NOT_WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf", "*.safetensors.index.json", _NOTE)
+
+
+class WeightsError(RuntimeError):
+    """A folder that cannot be written or read; the message names it and the remedy."""
+
+
+def save_folder(layout: Layout, model_folder: Path, folder: Path, note: dict[str, Any]) -> int:
+    """Writes all weights, and everything of the model's folder that is no weight; returns the bytes.
+
+    Args:
+        layout: the live weights.
+        model_folder: where configuration and tokenizer come from.
+        folder: must not exist; its parent must.
+        note: what `seedbed.json` in the folder says about these weights.
+
+    Raises:
+        WeightsError: the folder exists, its parent is missing, or the disk is full or fails. Nothing is left.
+    """
+    if folder.exists():
+        raise WeightsError(f"folder: {folder} exists already; name a new one")
+    if not folder.parent.is_dir():
+        raise WeightsError(f"folder: {folder.parent} is no directory; make it first")
+    need = sum(p.data.numel() * p.data.element_size() for p in layout)
+    free = shutil.disk_usage(folder.parent).free
+    if free < need:
+        raise WeightsError(
+            f"folder: {folder.parent} has {free:,} bytes free and the snapshot needs {need:,}; "
+            "free some space or name a folder on another disk"
+        )
+    partial = folder.with_name(f".{folder.name}.partial-{os.getpid()}")
+    try:
+        shutil.copytree(model_folder, partial, ignore=shutil.ignore_patterns(*_NOT_WEIGHTS, ".*"))
+        _save_tensors(layout, partial)
+        (partial / _NOTE).write_text(json.dumps(note, indent=1))
+        _sync(partial)
+        partial.rename(folder)
+        _sync_directory(folder.parent)
+    except (OSError, SafetensorError) as error:
+        full = getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error)
+        remedy = "free some space or name a folder on another disk" if full else "check the disk and its permissions"
+        raise WeightsError(f"folder: {folder} could not be written ({error}); {remedy}") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return sum(f.stat().st_size for f in folder.iterdir() if f.is_file())
+
+
+def load_folder(layout: Layout, folder: Path) -> None:
+    """Copies the weights of a Hugging Face folder into the live ones.
+
+    Raises WeightsError, before anything is written, when a parameter is missing or has another shape.
+    """
+    found: dict[str, Path] = {}
+    try:
+        for file in sorted(folder.glob("*.safetensors")):
+            with safe_open(file, framework="pt") as tensors:
+                for name in tensors.keys():  # noqa: SIM118 (no mapping)
+                    found[name] = file
+                    parameter = _by_name(layout).get(name)
+                    shape = tuple(tensors.get_slice(name).get_shape())
+                    if parameter is not None and shape != parameter.shape:
+                        raise WeightsError(
+                            f"folder: {name} in {file} has the shape {shape} and the live model {parameter.shape}; "
+                            "name a folder of the same model"
+                        )
+    except (OSError, SafetensorError) as error:
+        raise WeightsError(f"folder: {folder} cannot be read ({error}); take another snapshot") from error
+    missing = [p.name for p in layout if p.name not in found]
+    if missing:
+        raise WeightsError(f"folder: {folder} has no {missing[0]}; name a complete folder of the same model")
+    for parameter in layout:
+        with safe_open(found[parameter.name], framework="pt") as tensors:
+            parameter.data.copy_(tensors.get_tensor(parameter.name))
+
+
+def _by_name(layout: Layout) -> dict[str, Parameter]:
+    return {p.name: p for p in layout}
+
+
+def _save_tensors(layout: Layout, folder: Path) -> None:
+    files: list[list[Parameter]] = [[]]
+    size = 0
+    for parameter in layout:
+        length = parameter.data.numel() * parameter.data.element_size()
+        if files[-1] and size + length > _FILE_BYTES:
+            files.append([])
+            size = 0
+        files[-1].append(parameter)
+        size += length
+    index: dict[str, str] = {}
+    for i, parameters in enumerate(files):
+        name = "model.safetensors" if len(files) == 1 else f"model-{i + 1:05}-of-{len(files):05}.safetensors"
+        # Copies, because parts of a fused matrix share their memory and a file must not.
+        save_file(
+            {p.name: p.data.to("cpu", copy=True).contiguous() for p in parameters},
+            folder / name,
+            metadata={"format": "pt"},
+        )
+        index.update({p.name: name for p in parameters})
+    if len(files) > 1:
+        total = sum(p.data.numel() * p.data.element_size() for p in layout)
+        text = json.dumps({"metadata": {"total_size": total}, "weight_map": index})
+        (folder / "model.safetensors.index.json").write_text(text)
+    dtype = str(layout.parameters[0].data.dtype).removeprefix("torch.")
+    config = json.loads((folder / "config.json").read_text())
+    config.pop("torch_dtype", None)
+    (folder / "config.json").write_text(json.dumps({**config, "dtype": dtype}, indent=1))
+
+
+def _sync(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+    _sync_directory(folder)
+
+
+def _sync_directory(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+

@@ -1,0 +1,290 @@
+"""The link to the engine: starts its process, accounts for its weights, beats its heart, starts it again.
+
+starting -> ready -> down -> starting ... An engine is ready only when its version and digest are those of the
+store: a fresh one is given the base and the journal first. Anything else (another model than the store's, a digest
+that differs, a term that another gateway has overtaken) is fatal: the link stays down and says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias
+
+import grpc
+import grpc.aio
+import structlog
+
+from seedbed.v1 import engine_pb2 as pb
+from seedbed.v1.engine_pb2_grpc import EngineServiceStub
+from seedbed_server.gateway.errors import unavailable
+from seedbed_server.store import StoreMismatch
+
+__all__ = ["Claim", "ClaimFunction", "Child", "EngineLink", "LinkError", "LinkState", "connect"]
+
+log = structlog.get_logger(__name__)
+
+LinkState: TypeAlias = Literal["starting", "ready", "down"]
+
+MAX_MESSAGE = 64 * 2**20
+HEARTBEAT_SECONDS = 5.0
+SILENCE_SECONDS = 120.0
+CALL_SECONDS = 30.0
+RESTORE_SECONDS = 1800.0
+_BACKOFF = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
+# What an engine answers when it does not believe that this gateway, or these weights, are the right ones.
+_FATAL = {grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.DATA_LOSS}
+
+
+class LinkError(RuntimeError):
+    """The engine cannot serve this store, now or after another start; the message says what to do."""
+
+
+class Child(Protocol):
+    """The engine's process, as `seedbed_server.engine.process.EngineProcess` has it."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        ...
+
+    @property
+    def address(self) -> str:
+        """Where it serves."""
+        ...
+
+    def start(self, timeout: float) -> None:
+        """Starts it and returns when it serves."""
+        ...
+
+    def stop(self) -> None:
+        """Ends it and all that it started."""
+        ...
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the store expects of an engine before it may serve."""
+
+    term: int
+    version: int
+    digest: bytes
+    records: tuple[pb.UpdateRecord, ...]
+    """The journal from the base to `version`."""
+
+
+ClaimFunction: TypeAlias = Callable[[pb.DescribeResponse], Awaitable[Claim]]
+"""Compares a loaded model with the store and says what to restore. Raises StoreMismatch, StoreError."""
+
+
+def connect(address: str) -> grpc.aio.Channel:
+    """A channel to an engine; large enough for a whole journal."""
+    return grpc.aio.insecure_channel(
+        address,
+        options=[
+            ("grpc.max_receive_message_length", MAX_MESSAGE),
+            ("grpc.max_send_message_length", MAX_MESSAGE),
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.max_reconnect_backoff_ms", 2000),
+        ],
+    )
+
+
+class EngineLink:
+    """Owns the engine's process and the channel to it."""
+
+    def __init__(
+        self, make_child: Callable[[], Child], claim: ClaimFunction, *, start_seconds: float = 600.0
+    ) -> None:
+        self.state: LinkState = "starting"
+        self.loaded: pb.DescribeResponse | None = None
+        self.problem: str | None = None
+        self.term = 0
+        self.starts = 0
+        self._make_child = make_child
+        self._claim = claim
+        self._start_seconds = start_seconds
+        self._child: Child | None = None
+        self._channel: grpc.aio.Channel | None = None
+        self._stub: EngineServiceStub | None = None
+        self._changed = asyncio.Condition()
+        self._suspected = asyncio.Event()
+        self._condemned: str | None = None
+        self._failed = False
+
+    @property
+    def failed(self) -> bool:
+        """Whether the link is down for good; `problem` says why."""
+        return self._failed
+
+    @property
+    def ready(self) -> EngineServiceStub:
+        """The engine, if it may serve. Raises ApiError 503 with Retry-After otherwise."""
+        if self.state == "ready" and self._stub is not None:
+            return self._stub
+        if self._failed:
+            raise unavailable(f"the engine does not serve: {self.problem}", 120)
+        raise unavailable(f"the engine is {self.state}; try again in a few seconds", 5)
+
+    async def wait_ready(self, timeout: float) -> EngineServiceStub:
+        """The engine as soon as it may serve. Raises ApiError 503 after `timeout` seconds."""
+        try:
+            async with asyncio.timeout(timeout), self._changed:
+                await self._changed.wait_for(lambda: self.state == "ready" or self._failed)
+        except TimeoutError:
+            pass
+        return self.ready
+
+    async def wait_settled(self) -> None:
+        """Returns when the first start has ended: ready, or failed for good. The start itself is bounded."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.state == "ready" or self._failed)
+
+    def suspect(self) -> None:
+        """A call failed as if the engine were gone: look at once."""
+        self._suspected.set()
+
+    def condemn(self, reason: str) -> None:
+        """The engine does not do what it must: end it and start another."""
+        self._condemned = reason
+        self._suspected.set()
+
+    async def run(self) -> None:
+        """Keeps an engine until it is cancelled, or until there is no way to serve this store."""
+        attempts = 0
+        try:
+            while not self._failed:
+                try:
+                    await self._bring_up()
+                    attempts = 0
+                    reason = await self._watch()
+                    log.warning("engine lost", reason=reason)
+                    await self._become("down", reason)
+                except (StoreMismatch, LinkError) as error:
+                    await self._fail(str(error))
+                except Exception as error:  # noqa: BLE001  whatever it is, the next start may work
+                    log.warning("engine did not start", error=str(error), attempt=attempts + 1)
+                    if self.loaded is None or getattr(error, "permanent", False):
+                        await self._fail(str(error))
+                    else:
+                        await self._become("down", str(error))
+                finally:
+                    await self._tear_down()
+                if not self._failed:
+                    await asyncio.sleep(_BACKOFF[min(attempts, len(_BACKOFF) - 1)])
+                    attempts += 1
+                    await self._become("starting", self.problem)
+        finally:
+            await self._become("down", self.problem)
+
+    async def _bring_up(self) -> None:
+        self._condemned = None
+        self._suspected.clear()
+        child = self._child = self._make_child()
+        self.starts += 1
+        started = time.monotonic()
+        await asyncio.to_thread(child.start, self._start_seconds)
+        self._channel = connect(child.address)
+        stub: Any = EngineServiceStub(self._channel)
+        loaded: pb.DescribeResponse = await stub.Describe(
+            pb.DescribeRequest(parameters=True), timeout=CALL_SECONDS
+        )
+        claim = await self._claim(loaded)
+        self.term = claim.term
+        try:
+            described: pb.DescribeResponse = await stub.Describe(
+                pb.DescribeRequest(term=claim.term), timeout=CALL_SECONDS
+            )
+            state = described.state
+            if (state.version, state.digest) != (claim.version, claim.digest):
+                log.info("restoring", version=claim.version, records=len(claim.records))
+                request = pb.RestoreRequest(term=claim.term, records=claim.records, digest=claim.digest)
+                restored: pb.RestoreResponse = await self._beating(
+                    stub, stub.Restore(request, timeout=RESTORE_SECONDS)
+                )
+                state = restored.state
+        except grpc.aio.AioRpcError as error:
+            if error.code() in _FATAL:
+                raise LinkError(
+                    f"the engine refuses the journal ({error.details()}); check that the base model and the store "
+                    "belong together"
+                ) from None
+            raise
+        if (state.version, state.digest) != (claim.version, claim.digest):
+            raise LinkError(
+                f"the weights that the journal makes have the digest {state.digest.hex()} at version "
+                f"{state.version}, and the store says {claim.digest.hex()} at version {claim.version}; nothing is "
+                "served. Restore the store or the model from a backup"
+            )
+        self.loaded, self._stub = loaded, stub
+        log.info("engine ready", version=state.version, seconds=round(time.monotonic() - started, 1))
+        await self._become("ready", None)
+
+    async def _beating(self, stub: Any, call: Awaitable[Any]) -> Any:
+        """Awaits a long call and lets the engine hear its gateway meanwhile."""
+        beat = asyncio.ensure_future(self._heartbeat(stub))
+        try:
+            return await call
+        finally:
+            beat.cancel()
+
+    async def _watch(self) -> str:
+        """Returns the reason when the engine is lost."""
+        beat = asyncio.ensure_future(self._heartbeat(self._stub))
+        try:
+            while True:
+                if self._condemned is not None:
+                    return self._condemned
+                if self._child is None or not self._child.alive:
+                    return "the engine process ended"
+                if beat.done():
+                    return beat.result()
+                try:
+                    async with asyncio.timeout(0.5):
+                        await self._suspected.wait()
+                    self._suspected.clear()
+                    # A dying process closes its socket before it can be waited for.
+                    await asyncio.sleep(0.05)
+                except TimeoutError:
+                    pass
+        finally:
+            beat.cancel()
+
+    async def _heartbeat(self, stub: Any) -> str:
+        """Returns the reason when the engine no longer answers. Raises LinkError when it is another's now."""
+        heard = time.monotonic()
+        while True:
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            try:
+                await stub.Describe(pb.DescribeRequest(term=self.term), timeout=CALL_SECONDS)
+                heard = time.monotonic()
+            except grpc.aio.AioRpcError as error:
+                if error.code() in _FATAL:
+                    raise LinkError(
+                        f"the engine does not accept this gateway any more ({error.details()}); another one may "
+                        "have taken it over. Stop one of the two"
+                    ) from None
+                silent = time.monotonic() - heard
+                if silent > SILENCE_SECONDS:
+                    return f"the engine has not answered for {silent:.0f} s"
+
+    async def _tear_down(self) -> None:
+        self._stub = None
+        channel, self._channel = self._channel, None
+        child, self._child = self._child, None
+        if channel is not None:
+            await channel.close(grace=None)
+        if child is not None:
+            await asyncio.shield(asyncio.to_thread(child.stop))
+
+    async def _fail(self, problem: str) -> None:
+        log.error("engine does not serve", problem=problem)
+        self._failed = True
+        await self._become("down", problem)
+
+    async def _become(self, state: LinkState, problem: str | None) -> None:
+        self.state, self.problem = state, problem
+        async with self._changed:
+            self._changed.notify_all()

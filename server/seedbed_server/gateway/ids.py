@@ -1,0 +1,22 @@
+"""Ids that the gateway mints: they sort by time, so that the store's indexes grow at one end."""
+
+from __future__ import annotations
+
+import secrets
+import time
+
+__all__ = ["completion_id", "episode_id"]
+
+
+def episode_id() -> str:
+    """A new episode id, `ep_` and 24 hexadecimal digits."""
+    return "ep_" + _stamp()
+
+
+def completion_id() -> str:
+    """A new completion id. It is the `id` of the OpenAI object as well."""
+    return "chatcmpl-" + _stamp()
+
+
+def _stamp() -> str:
+    return f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(6)}"

@@ -1,0 +1,68 @@
+"""Rewards: what was posted, and which of them count."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from seedbed_server.store import tables
+from seedbed_server.store.rows import RewardRow, columns, to_row
+
+__all__ = ["by_id", "current", "insert", "of_episode", "of_population", "supersede"]
+
+
+def insert(connection: sa.Connection, reward: RewardRow) -> None:
+    """Adds a reward."""
+    connection.execute(sa.insert(tables.rewards).values(**columns(reward)))
+
+
+def supersede(connection: sa.Connection, episode_id: str, completion_id: str | None) -> None:
+    """Takes the count from the reward that a target has."""
+    connection.execute(
+        sa.update(tables.rewards).where(*_target(episode_id, completion_id)).values(counts=False)
+    )
+
+
+def by_id(connection: sa.Connection, reward_id: str) -> RewardRow | None:
+    """The reward that was posted under a reward_id."""
+    row = connection.execute(
+        sa.select(tables.rewards).where(tables.rewards.c.reward_id == reward_id)
+    ).one_or_none()
+    return None if row is None else to_row(RewardRow, row)
+
+
+def current(connection: sa.Connection, episode_id: str, completion_id: str | None) -> RewardRow | None:
+    """The reward that counts for a target."""
+    row = connection.execute(
+        sa.select(tables.rewards).where(*_target(episode_id, completion_id))
+    ).one_or_none()
+    return None if row is None else to_row(RewardRow, row)
+
+
+def of_episode(connection: sa.Connection, episode_id: str) -> list[RewardRow]:
+    """The rewards of an episode that count, its completions' too, oldest first."""
+    query = (
+        sa.select(tables.rewards)
+        .where(tables.rewards.c.episode_id == episode_id, tables.rewards.c.counts)
+        .order_by(tables.rewards.c.id)
+    )
+    return [to_row(RewardRow, row) for row in connection.execute(query)]
+
+
+def of_population(connection: sa.Connection, population: int) -> list[RewardRow]:
+    """The rewards that count of all episodes of a population, oldest first."""
+    query = (
+        sa.select(tables.rewards)
+        .join(tables.episodes, tables.episodes.c.id == tables.rewards.c.episode_id)
+        .where(tables.episodes.c.population == population, tables.rewards.c.counts)
+        .order_by(tables.rewards.c.id)
+    )
+    return [to_row(RewardRow, row) for row in connection.execute(query)]
+
+
+def _target(episode_id: str, completion_id: str | None) -> tuple[sa.ColumnElement[bool], ...]:
+    column = tables.rewards.c.completion_id
+    return (
+        tables.rewards.c.episode_id == episode_id,
+        column.is_(None) if completion_id is None else column == completion_id,
+        tables.rewards.c.counts,
+    )

@@ -1,0 +1,164 @@
+"""The tables. Times are seconds since 1970 (UTC); seeds are decimal texts, because SQLite has no uint64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.types import TypeDecorator
+
+__all__ = [
+    "Seed",
+    "completions",
+    "episodes",
+    "journal",
+    "members",
+    "metadata",
+    "populations",
+    "rewards",
+    "runs",
+]
+
+
+class Seed(TypeDecorator[int]):
+    """An unsigned 64-bit number as its decimal text."""
+
+    impl = sa.String(20)
+    cache_ok = True
+
+    def process_bind_param(self, value: int | None, dialect: Any) -> str | None:  # noqa: ARG002
+        """To the database."""
+        return None if value is None else str(value)
+
+    def process_result_value(self, value: Any, dialect: Any) -> int | None:  # noqa: ARG002
+        """From the database."""
+        return None if value is None else int(value)
+
+
+metadata = sa.MetaData()
+
+runs = sa.Table(
+    "runs",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("created_at", sa.Float, nullable=False),
+    sa.Column("model", sa.String, nullable=False),
+    sa.Column("base_digest", sa.LargeBinary(32), nullable=False),
+    sa.Column("dtype", sa.String, nullable=False),
+    sa.Column("scope", sa.String, nullable=False),
+    sa.Column("noise_version", sa.Integer, nullable=False),
+    sa.Column("rank", sa.Integer, nullable=False),
+    sa.Column("settings", sa.JSON, nullable=False),
+    # Rises with every gateway that takes the run over.
+    sa.Column("term", sa.BigInteger, nullable=False),
+)
+
+populations = sa.Table(
+    "populations",
+    metadata,
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("version", sa.BigInteger, nullable=False),
+    sa.Column("sigma", sa.Float, nullable=False),
+    sa.Column("episodes_per_member", sa.Integer, nullable=False),
+    sa.Column("opened_at", sa.Float, nullable=False),
+    # Null while it is open.
+    sa.Column("closed_at", sa.Float),
+    # step, or the reason code for none.
+    sa.Column("outcome", sa.String),
+    sa.Column("reward_mean", sa.Float),
+    sa.Column("reward_spread", sa.Float),
+)
+
+members = sa.Table(
+    "members",
+    metadata,
+    sa.Column("population", sa.ForeignKey("populations.number"), primary_key=True),
+    sa.Column("index", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("seed", Seed, nullable=False),
+    sa.Column("sign", sa.Integer, nullable=False),
+)
+
+episodes = sa.Table(
+    "episodes",
+    metadata,
+    sa.Column("id", sa.String, primary_key=True),
+    # Null: answered by the unperturbed live model.
+    sa.Column("population", sa.ForeignKey("populations.number"), index=True),
+    sa.Column("member", sa.Integer),
+    sa.Column("seed", Seed),
+    # With the member's sign.
+    sa.Column("sigma", sa.Float),
+    sa.Column("group", sa.String),
+    # open, or dropped: it never got an answer and does not count for its member.
+    sa.Column("status", sa.String, nullable=False),
+    sa.Column("created_at", sa.Float, nullable=False),
+)
+
+completions = sa.Table(
+    "completions",
+    metadata,
+    sa.Column("id", sa.String, primary_key=True),
+    sa.Column("episode_id", sa.ForeignKey("episodes.id"), nullable=False, index=True),
+    sa.Column("route", sa.String, nullable=False),
+    sa.Column("member", sa.Integer),
+    # running, finished, failed, cancelled (the client went away) or lost (the gateway did).
+    sa.Column("status", sa.String, nullable=False, index=True),
+    # At admission, and at the last token.
+    sa.Column("version", sa.BigInteger),
+    sa.Column("last_version", sa.BigInteger),
+    sa.Column("prompt_tokens", sa.Integer),
+    sa.Column("completion_tokens", sa.Integer),
+    sa.Column("cached_tokens", sa.Integer),
+    # One for each choice, with commas.
+    sa.Column("finish_reasons", sa.String),
+    sa.Column("created_at", sa.Float, nullable=False),
+    sa.Column("finished_at", sa.Float),
+)
+
+rewards = sa.Table(
+    "rewards",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("reward_id", sa.String, unique=True),
+    sa.Column("episode_id", sa.ForeignKey("episodes.id"), nullable=False, index=True),
+    # Null: for the episode as a whole.
+    sa.Column("completion_id", sa.ForeignKey("completions.id")),
+    sa.Column("reward", sa.Float, nullable=False),
+    sa.Column("feedback_text", sa.String),
+    # accepted, replaced or late: what the agent was told.
+    sa.Column("result", sa.String, nullable=False),
+    # Whether it is the reward of its target: the newest, and not late.
+    sa.Column("counts", sa.Boolean, nullable=False),
+    sa.Column("created_at", sa.Float, nullable=False),
+)
+
+journal = sa.Table(
+    "journal",
+    metadata,
+    # The version that the record makes.
+    sa.Column("version", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("population", sa.ForeignKey("populations.number"), nullable=False),
+    # A serialised seedbed.v1.UpdateRecord.
+    sa.Column("record", sa.LargeBinary, nullable=False),
+    # SHA-256 over the chain value before it and the record.
+    sa.Column("chain", sa.LargeBinary(32), nullable=False),
+    sa.Column("created_at", sa.Float, nullable=False),
+    sa.Column("reward_mean", sa.Float, nullable=False),
+    sa.Column("reward_spread", sa.Float, nullable=False),
+    sa.Column("reward_min", sa.Float, nullable=False),
+    sa.Column("reward_max", sa.Float, nullable=False),
+    sa.Column("best_member", sa.Integer, nullable=False),
+    sa.Column("members", sa.Integer, nullable=False),
+    sa.Column("episodes", sa.Integer, nullable=False),
+    sa.Column("sigma", sa.Float, nullable=False),
+    sa.Column("alpha", sa.Float, nullable=False),
+    sa.Column("scale", sa.Float, nullable=False),
+    # Null until an engine has applied it.
+    sa.Column("applied_at", sa.Float),
+    sa.Column("digest", sa.LargeBinary(32)),
+    sa.Column("seconds", sa.Float),
+    sa.Column("update_seconds", sa.Float),
+    sa.Column("digest_seconds", sa.Float),
+    sa.Column("cosine", sa.Float),
+    sa.Column("retracted", sa.Integer),
+)
