@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import json
 import sys
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,27 @@ if TYPE_CHECKING:
 State = dict[str, noise.Bits]
 
 
+def load(folder: str, dtype: torch.dtype) -> Any:
+    """The model of a folder, by transformers alone, with its plainest attention."""
+    with _without_torchvision():
+        from transformers import AutoModelForCausalLM
+
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager")
+
+
+@contextmanager
+def _without_torchvision() -> Iterator[None]:
+    """transformers imports torchvision wherever it is installed, and that one's compiled part wants CUDA."""
+    hide = "torchvision" not in sys.modules
+    if hide:
+        sys.modules["torchvision"] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        if hide:
+            del sys.modules["torchvision"]
+
+
 class Materialised:
     """One model in float32 whose parameters are written again for every version and member.
 
@@ -38,9 +60,7 @@ class Materialised:
     """
 
     def __init__(self, folder: str, dtype: str, exclude: list[str]) -> None:
-        from transformers import AutoModelForCausalLM
-
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+        model = load(folder, torch.float32)
         self.model = model.eval()
         # A tied head is listed once, under the embedding's name.
         self.parameters = {

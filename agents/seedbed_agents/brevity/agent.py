@@ -1,7 +1,7 @@
 """The agent: asks through the `openai` package as it is, and posts what each answer was worth.
 
-The server decides which member answers. The agent only names the question as the group of its request, so that
-the server gives each member the same questions, and says afterwards what the answer earned.
+The server decides which member answers. The agent only names the question as the group of its request, so
+that the server gives each member the same questions, and says afterwards what the answer earned.
 """
 
 from __future__ import annotations
@@ -96,14 +96,21 @@ class Agent:
     async def post_reward(self, answer: Answer) -> str:
         """Post the reward of an explored answer; returns what became of it, such as `accepted`."""
         # The same reward_id every time: a post that is repeated after a lost reply counts once.
-        body = {"episode_id": answer.episode, "reward": answer.reward, "reward_id": f"brevity-{answer.episode}"}
+        body = {
+            "episode_id": answer.episode,
+            "reward": answer.reward,
+            "reward_id": f"brevity-{answer.episode}",
+        }
         reply = await self.client.post("/feedback", cast_to=dict[str, Any], body=body)
         return str(reply["result"])
 
     async def ask_all(
-        self, questions: Iterable[Question], model: str | None = None, seen: Callable[[Answer], None] | None = None
+        self,
+        questions: Iterable[Question],
+        model: str | None = None,
+        seen: Callable[[Answer], None] | None = None,
     ) -> list[Answer]:
-        """Ask all of them, without rewards; `seen` hears each answer as it comes. In the order of questions."""
+        """Ask all of them without rewards, answers in their order; `seen` hears each one as it comes."""
         free = asyncio.Semaphore(self.concurrency)
 
         async def one(question: Question) -> Answer:
@@ -120,8 +127,8 @@ class Agent:
     ) -> list[Answer]:
         """Ask all of them and post each answer's reward, as long as `population` is the open one.
 
-        A population that was half complete before closes early: what is not asked by then is left, and answers
-        of the next population earn nothing, because their questions are not its own.
+        A population that was half complete before closes early: what is not asked by then is left, and
+        answers of the next population earn nothing, because their questions are not its own.
         """
         free = asyncio.Semaphore(self.concurrency)
         closed = False
@@ -148,6 +155,6 @@ async def _together(work: Iterable[Coroutine[Any, Any, Answer | None]]) -> list[
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one) for one in work]
-    except* Exception as errors:
+    except* Exception as errors:  # noqa: BLE001 - raised again, without its group
         raise errors.exceptions[0] from None
     return [task.result() for task in tasks]

@@ -88,7 +88,10 @@ class Evaluation:
 
 
 async def evaluate(
-    agent: Agent, version: int, questions: Sequence[Question] = HELD_OUT, seen: Callable[[Answer], None] | None = None
+    agent: Agent,
+    version: int,
+    questions: Sequence[Question] = HELD_OUT,
+    seen: Callable[[Answer], None] | None = None,
 ) -> Evaluation:
     """Ask `<model>:live`, which serves the live weights with no perturbation. Nothing is rewarded."""
     answers = await agent.ask_all(questions, model=f"{agent.model}:live", seen=seen)

@@ -72,36 +72,43 @@ class Meter:
 
 
 async def learn(recipe: Recipe, run: RunDirectory, base_url: str, display: Display) -> Learned:
-    """All of it, against a server that is ready."""
+    """All of it, against a server that is ready. Raises NoProgress, DirectoryError or openai.OpenAIError."""
     async with connect(base_url) as client:
         agent = Agent(client, await _served_name(client), recipe.max_tokens, concurrency=recipe.members)
         status = await read_status(client)
         if run.resumed:
-            display.say(f"An interrupted demo goes on: {status.version} of {recipe.updates} updates are made.")
-        before = await _before(agent, run, status, display)
-        display.say(f"Before: {before.words:.1f} words per answer, the keyword in {before.correct} of {len(HELD_OUT)}.")
-        rate = None
-        tokens, seconds = 0, 0.0
-        fruitless = 0
-        while status.version < recipe.updates:
-            meter = Meter(
-                recipe.questions_per_population * status.size,
-                f"version {status.version}, population {status.population}",
-                display,
+            display.say(
+                f"An interrupted demo goes on: {status.version} of {recipe.updates} updates are made."
             )
-            _, after = await explore_population(agent, recipe, status, meter)
-            fruitless = fruitless + 1 if after.version == status.version else 0
-            if fruitless == FRUITLESS:
-                raise NoProgress(f"version {status.version}: {FRUITLESS} populations in a row led to no update")
-            tokens, seconds = tokens + meter.tokens, seconds + meter.seconds
-            if after.version > status.version:
-                live = await _look(agent, recipe, run, after, display)
-                display.add(_row(status, after, meter, live))
-            status = after
-        rate = tokens / seconds if seconds else None
-        after_all = await evaluate(agent, status.version, seen=Meter(len(HELD_OUT), "after: the live model", display))
+        before = await _before(agent, run, status, display)
+        count = len(before.answers)
+        display.say(f"Before: {before.words:.1f} words per answer, keyword in {before.correct} of {count}.")
+        status, rate = await _populations(agent, recipe, run, status, display)
+        after = await evaluate(agent, status.version, seen=Meter(count, "after: the live model", display))
         updates, adaptation_bytes = await read_updates(client)
-        return Learned(before, after_all, updates, run.notes.looks, adaptation_bytes, status.digest, rate)
+        return Learned(before, after, updates, run.notes.looks, adaptation_bytes, status.digest, rate)
+
+
+async def _populations(
+    agent: Agent, recipe: Recipe, run: RunDirectory, status: Status, display: Display
+) -> tuple[Status, float | None]:
+    """Population after population until the last update is made; the end's status, and tokens per second."""
+    tokens, seconds, fruitless = 0, 0.0, 0
+    while status.version < recipe.updates:
+        label = f"version {status.version}, population {status.population}"
+        meter = Meter(recipe.questions_per_population * status.size, label, display)
+        after = await explore_population(agent, recipe, status, meter)
+        tokens, seconds = tokens + meter.tokens, seconds + meter.seconds
+        if after.version > status.version:
+            fruitless = 0
+            display.add(_row(status, after, meter, await _look(agent, recipe, run, after, display)))
+        else:
+            fruitless += 1
+            display.say(f"Population {status.population} led to no update: its rewards point nowhere.")
+        if fruitless == FRUITLESS:
+            raise NoProgress(f"version {status.version}: {FRUITLESS} populations in a row led to no update")
+        status = after
+    return status, tokens / seconds if seconds else None
 
 
 async def _served_name(client: AsyncOpenAI) -> str:
@@ -115,8 +122,8 @@ async def _before(agent: Agent, run: RunDirectory, status: Status, display: Disp
     if run.notes.before is None:
         if status.version:
             raise DirectoryError(
-                f"{run.path}: its store has {status.version} updates and its notes lack the answers from before "
-                "them; choose a new directory with --store"
+                f"{run.path}: its store has {status.version} updates and its notes lack the answers from "
+                "before them; choose a new directory with --store"
             )
         before = await evaluate(agent, 0, seen=Meter(len(HELD_OUT), "before: the live model", display))
         run.note(before=before)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["DemoOptions", "Recipe", "recipe"]
+__all__ = ["DemoOptions", "Recipe", "recipe_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ UPDATES = 14
 QUICK_UPDATES = 7
 
 
-def recipe(options: DemoOptions) -> Recipe:
+def recipe_of(options: DemoOptions) -> Recipe:
     """The recipe of a demo with these options."""
     updates = options.updates or (QUICK_UPDATES if options.quick else UPDATES)
     return Recipe(model=options.model, updates=updates)

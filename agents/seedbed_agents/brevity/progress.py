@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,25 +19,43 @@ if TYPE_CHECKING:
 
 __all__ = ["Display", "Row"]
 
+# Versions on the screen while it runs, and seconds between two lines off a terminal.
 ROWS = 14
 LINE_SECONDS = 15.0
 
 
+HEADINGS = ("version", "reward, raw", "words", "live score", "live words", "tok/s", "sigma", "seconds")
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One version and the population that made it."""
+    """One version and the population that made it; None where nothing is known."""
 
     version: int
     sigma: float
     # Raw rewards of the members.
-    reward_mean: float
-    reward_spread: float
+    reward_mean: float | None
+    reward_spread: float | None
     # Words per explored answer.
-    words: float
+    words: float | None
     tokens_per_second: float
     seconds: float
     # The unperturbed live model on held-out questions, where it was asked: score and words.
     live: tuple[float, float] | None
+
+    def cells(self) -> tuple[str, ...]:
+        """One text for each of HEADINGS."""
+        score, live_words = self.live or (None, None)
+        return (
+            str(self.version),
+            f"{_number(self.reward_mean, 3)} ± {_number(self.reward_spread, 3)}",
+            _number(self.words, 1),
+            _number(score, 3),
+            _number(live_words, 1),
+            _number(self.tokens_per_second, 1),
+            f"{self.sigma:.2e}",
+            _number(self.seconds, 0),
+        )
 
 
 class Display:
@@ -47,7 +64,7 @@ class Display:
     def __init__(self, console: Console, updates: int) -> None:
         self.console = console
         self._updates = updates
-        self._rows: deque[Row] = deque(maxlen=ROWS)
+        self._rows: list[Row] = []
         self._doing = ""
         self._spinner = Spinner("dots")
         self._live = Live(console=console, get_renderable=self._render, refresh_per_second=4, transient=True)
@@ -79,34 +96,23 @@ class Display:
         self._rows.append(row)
         if not self.console.is_terminal:
             self._said = time.monotonic()
-            live = f"  live score {row.live[0]:.3f}, {row.live[1]:.1f} words" if row.live else ""
-            self.say(
-                f"version {row.version:3d}/{self._updates}  reward {row.reward_mean:.3f} ± {row.reward_spread:.3f}"
-                f"  {row.words:4.1f} words  {row.tokens_per_second:5.1f} tok/s  sigma {row.sigma:.2e}"
-                f"  {_clock(self._left())} left{live}"
+            shown = "  ".join(
+                f"{name} {cell}" for name, cell in zip(HEADINGS, row.cells(), strict=True) if cell
             )
+            self.say(f"{shown}  left {_clock(self._left())}")
 
-    def table(self) -> Table:
-        """The versions so far."""
+    def table(self, count: int | None = None) -> Table:
+        """The last `count` versions, or all, the newest last."""
         table = Table(title=f"Learning: {self._updates} updates")
-        for heading in ("version", "reward, raw", "words", "live score", "live words", "tok/s", "sigma", "seconds"):
+        for heading in HEADINGS:
             table.add_column(heading, justify="right")
-        for row in self._rows:
-            live = (f"{row.live[0]:.3f}", f"{row.live[1]:.1f}") if row.live else ("", "")
-            table.add_row(
-                str(row.version),
-                f"{row.reward_mean:.3f} ± {row.reward_spread:.3f}",
-                f"{row.words:.1f}",
-                *live,
-                f"{row.tokens_per_second:.1f}",
-                f"{row.sigma:.2e}",
-                f"{row.seconds:.0f}",
-            )
+        for row in self._rows[-count:] if count else self._rows:
+            table.add_row(*row.cells())
         return table
 
     def _left(self) -> float:
         """Seconds that the remaining updates will take, going by the last three."""
-        recent = list(self._rows)[-3:]
+        recent = self._rows[-3:]
         if not recent:
             return 0.0
         return (self._updates - recent[-1].version) * sum(row.seconds for row in recent) / len(recent)
@@ -115,7 +121,11 @@ class Display:
         self._spinner.update(text=Text(self._doing))
         if not self._rows:
             return self._spinner
-        return Group(self.table(), Text(f"about {_clock(self._left())} of learning left"), self._spinner)
+        return Group(self.table(ROWS), Text(f"about {_clock(self._left())} of learning left"), self._spinner)
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
 
 
 def _clock(seconds: float) -> str:

@@ -1,7 +1,8 @@
-"""The questions of the brevity agent: short, factual, of many kinds, each with the words that a right answer holds.
+"""The questions of the brevity agent: short, factual, of many kinds, each with the words of a right answer.
 
-``TRAINING`` questions earn rewards. ``HELD_OUT`` questions never do: they only measure the unperturbed live model,
-before and after. A test holds the two apart. A keyword is written in lower case; any one of them will do.
+``TRAINING`` questions earn rewards. ``HELD_OUT`` questions never do: they only measure the unperturbed live
+model, before and after. A test holds the two apart. A keyword is written in lower case; any one of them
+will do.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ HELD_OUT = _questions("""
     planet-largest    | What is the largest planet in the solar system?           | jupiter
     organ-thinking    | Which organ do we use to think?                           | brain
     organ-hearing     | Which organ do we use to hear?                            | ear, ears
-    animal-honey      | Which insect makes honey?                                 | bee, bees, honeybee, honeybees
+    animal-honey      | Which insect makes honey?                                 | bee, bees, honeybee
     animal-pouch      | Which animal carries its baby in a pouch?                 | kangaroo, kangaroos
     animal-kitten     | What is a baby cat called?                                | kitten
     seconds-minute    | How many seconds are in a minute?                         | sixty, 60

@@ -15,8 +15,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from seedbed_agents.brevity.evaluate import Evaluation
+    from seedbed_agents.brevity.learning import Learned
 
-__all__ = ["Condition", "Result", "answers_table", "conditions", "conditions_table", "to_json", "write_json"]
+__all__ = [
+    "Condition",
+    "Result",
+    "answers_table",
+    "conditions",
+    "conditions_table",
+    "summary",
+    "to_json",
+    "write_json",
+]
 
 # The bar: mean words at most this share of before, keywords at least that share.
 WORDS_SHARE = 0.6
@@ -27,19 +37,11 @@ CORRECT_SHARE = 0.8
 class Result:
     """Everything that a demo found out."""
 
-    before: Evaluation
-    after: Evaluation
-    # One object for each update, as the server lists them: version, raw reward mean and spread, sigma, ...
-    updates: tuple[dict[str, Any], ...]
-    # Smaller looks at the live model on the way.
-    looks: tuple[dict[str, Any], ...]
-    # Serialised update records, all together.
-    adaptation_bytes: int
+    learned: Learned
     # Whether a fresh engine that replayed the journal had the digest on record; None: the replay did not end.
     replay_digest_equal: bool | None
-    digest: str
+    # Spent by all runs of this demo, from the start of the server to the end of the replay.
     seconds: float
-    tokens_per_second: float | None
     recipe: dict[str, Any]
 
     @property
@@ -60,14 +62,19 @@ class Condition:
 
 def conditions(result: Result) -> tuple[Condition, ...]:
     """The bar, for the unperturbed live model on held-out questions."""
-    before, after = result.before, result.after
+    before, after = result.learned.before, result.learned.after
     words = WORDS_SHARE * before.words
     correct = CORRECT_SHARE * before.correct
     replayed = {True: "equal", False: "different", None: "no answer"}[result.replay_digest_equal]
     return (
         Condition("words per answer", f"at most {words:.1f}", f"{after.words:.1f}", after.words <= words),
         Condition("empty answers", "0", str(after.empty), after.empty == 0),
-        Condition("answers with the keyword", f"at least {correct:.1f}", str(after.correct), after.correct >= correct),
+        Condition(
+            "answers with the keyword",
+            f"at least {correct:.1f}",
+            str(after.correct),
+            after.correct >= correct,
+        ),
         Condition(
             "answers cut by length",
             f"at most {before.truncated}",
@@ -102,7 +109,10 @@ def answers_table(before: Evaluation, after: Evaluation, width: int = 140) -> Ta
     for first, last in zip(before.answers, after.answers, strict=True):
         cells: list[Text] = [Text(first.question)]
         for answer in (first, last):
-            cells += [Text(str(answer.words)), Text(shortened(answer.text, width) + ("" if answer.correct else " *"))]
+            cells += [
+                Text(str(answer.words)),
+                Text(shortened(answer.text, width) + ("" if answer.correct else " *")),
+            ]
         table.add_row(*cells)
     return table
 
@@ -115,7 +125,7 @@ def shortened(text: str, width: int) -> str:
 
 def to_json(result: Result) -> dict[str, Any]:
     """The result as JSON values; the first eleven names are a contract."""
-    before, after = result.before, result.after
+    before, after = result.learned.before, result.learned.after
     return {
         "words_before": before.words,
         "words_after": after.words,
@@ -125,7 +135,7 @@ def to_json(result: Result) -> dict[str, Any]:
         "truncated_before": before.truncated,
         "truncated_after": after.truncated,
         "updates": after.version,
-        "adaptation_bytes": result.adaptation_bytes,
+        "adaptation_bytes": result.learned.adaptation_bytes,
         "replay_digest_equal": result.replay_digest_equal,
         "seconds": round(result.seconds, 1),
         "passed": result.passed,
@@ -133,11 +143,11 @@ def to_json(result: Result) -> dict[str, Any]:
         "questions": len(after.answers),
         "score_before": before.score,
         "score_after": after.score,
-        "tokens_per_second": result.tokens_per_second,
-        "digest": result.digest,
+        "tokens_per_second": result.learned.tokens_per_second,
+        "digest": result.learned.digest,
         "recipe": result.recipe,
-        "rewards": list(result.updates),
-        "looks": list(result.looks),
+        "rewards": list(result.learned.updates),
+        "looks": list(result.learned.looks),
         "answers": [
             {
                 "question": first.question,
@@ -166,13 +176,13 @@ def write_json(path: Path, values: dict[str, Any]) -> None:
 
 def summary(result: Result) -> Sequence[str]:
     """A few sentences for people."""
-    before, after = result.before, result.after
+    before, after = result.learned.before, result.learned.after
     fell = 100 * (1 - after.words / before.words) if before.words else 0.0
     return (
         f"Words per answer: {before.words:.1f} before, {after.words:.1f} after {after.version} updates "
-        f"({fell:.0f} % fewer). Keyword in {before.correct} answers before, in {after.correct} after, of "
-        f"{len(after.answers)}.",
-        f"The adaptation is {result.adaptation_bytes:,} bytes: the seeds and coefficients that rebuild these weights "
-        "from the base.",
+        f"({fell:.0f} % fewer). Of {len(after.answers)} answers, {before.correct} had the keyword before, "
+        f"{after.correct} after.",
+        f"The adaptation has {result.learned.adaptation_bytes:,} bytes: seeds and coefficients; with them "
+        "the base becomes this model again.",
         f"All of it took {result.seconds / 60:.1f} minutes.",
     )

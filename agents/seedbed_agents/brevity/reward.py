@@ -29,7 +29,7 @@ def count_words(text: str) -> int:
 
 
 def has_keyword(text: str, keywords: Sequence[str]) -> bool:
-    """Whether one of the keywords (lower case, one or more words) is in the text as whole words, in any case."""
+    """Whether a keyword (lower case, one or more words) is in the text as whole words, in any case."""
     spaced = " ".join(text.lower().split())
     return any(re.search(rf"(?<!\w){re.escape(keyword)}(?!\w)", spaced) for keyword in keywords)
 

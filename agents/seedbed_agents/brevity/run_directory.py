@@ -1,8 +1,9 @@
 """Where a demo keeps its store and its notes, and how an interrupted one goes on.
 
-Every demo has a directory: `store.sqlite` (the server's), `server.log`, `replay.log`, and `demo.json`, the notes:
-its recipe, the answers of the model before anything was learned, and whether it is finished. A demo of the same
-recipe that is not finished goes on; otherwise a new directory is made. A lock tells two demos at once apart.
+Every demo has a directory: `store.sqlite` (the server's), `server.log`, `replay.log`, and `demo.json`, the
+notes: its recipe, the answers of the model before anything was learned, and whether it is finished. A demo
+of the same recipe that is not finished goes on; otherwise a new directory is made. A lock tells two demos
+at once apart.
 """
 
 from __future__ import annotations
@@ -83,8 +84,8 @@ def demo_home() -> Path:
 def open_run(recipe: Recipe, chosen: Path | None = None) -> Iterator[RunDirectory]:
     """The directory for a demo of this recipe, for as long as the context lasts.
 
-    `chosen` is made, or goes on if it holds an unfinished demo of the same recipe; anything else in it is refused.
-    Without it: the newest unfinished one below `demo_home()`, or a new one. Raises DirectoryError.
+    `chosen` is made, or goes on if it holds an unfinished demo of the same recipe; anything else in it is
+    refused. Without it: the newest unfinished one below `demo_home()`, or a new one. Raises DirectoryError.
     """
     wanted = asdict(recipe)
     try:
@@ -92,7 +93,9 @@ def open_run(recipe: Recipe, chosen: Path | None = None) -> Iterator[RunDirector
             path = chosen.expanduser().resolve()
             lock = _lock(path)
             if lock is None:
-                raise DirectoryError(f"{path}: another demo runs here; wait for it, or choose another --store")
+                raise DirectoryError(
+                    f"{path}: another demo runs here; wait for it, or choose another --store"
+                )
             run = _enter(path, wanted)
         else:
             run, lock = _choose(demo_home(), wanted)
@@ -124,7 +127,9 @@ def _enter(path: Path, wanted: dict[str, Any]) -> RunDirectory:
     notes = _read(path / "demo.json")
     if notes is None:
         if strangers := sorted(item.name for item in path.iterdir() if item.name != "demo.lock"):
-            raise DirectoryError(f"{path}: holds {strangers[0]} and no demo; choose an empty or new directory")
+            raise DirectoryError(
+                f"{path}: holds {strangers[0]} and no demo; choose an empty or new directory"
+            )
         run = RunDirectory(path, Notes(recipe=wanted), resumed=False)
         run.note()
         return run

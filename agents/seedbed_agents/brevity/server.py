@@ -1,7 +1,7 @@
 """The server as the demo's own child: started on a free loopback port, waited for, ended in order.
 
-The child has a session of its own, so that Ctrl-C reaches the demo alone, which then ends the server the way an
-operator would. If the demo is killed, the kernel tells the server to end.
+The child has a session of its own, so that Ctrl-C reaches the demo alone, which then ends the server the
+way an operator would. If the demo is killed, the kernel tells the server to end.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ if TYPE_CHECKING:
     from seedbed_agents.brevity.options import Recipe
     from seedbed_agents.brevity.run_directory import RunDirectory
 
-__all__ = ["Server", "ServerError", "replay", "serving"]
+__all__ = ["Server", "ServerError", "last_lines", "replay", "serving"]
 
 START_SECONDS = 900.0
 STOP_SECONDS = 60.0
 REPLAY_SECONDS = 1800.0
 POLL_SECONDS = 0.25
 PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
 
 
 class ServerError(RuntimeError):
@@ -56,7 +57,9 @@ class Server:
 
 
 @contextmanager
-def serving(run: RunDirectory, recipe: Recipe, port: int, waiting: Callable[[float], None]) -> Iterator[Server]:
+def serving(
+    run: RunDirectory, recipe: Recipe, port: int, waiting: Callable[[float], None]
+) -> Iterator[Server]:
     """Start `seedbed serve`, and end it when the context ends, however it ends.
 
     `waiting` hears the seconds since the start, several times a second. Raises ServerError.
@@ -181,4 +184,4 @@ def _free_port() -> int:
 
 def _end_with_parent() -> None:
     """In the child, before it becomes the server: SIGTERM when the demo is gone."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,8 +1,8 @@
 """The link to the engine: starts its process, accounts for its weights, beats its heart, starts it again.
 
 starting -> ready -> down -> starting ... An engine is ready only when its version and digest are those of the
-store: a fresh one is given the base and the journal first. Anything else (another model than the store's, a digest
-that differs, a term that another gateway has overtaken) is fatal: the link stays down and says why.
+store: a fresh one is given the base and the journal first. Anything else (another model than the store's, a
+digest that differs, a term that another gateway has overtaken) is fatal: the link stays down and says why.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from seedbed.v1.engine_pb2_grpc import EngineServiceStub
 from seedbed_server.gateway.errors import unavailable
 from seedbed_server.store import StoreMismatch
 
-__all__ = ["Claim", "ClaimFunction", "Child", "EngineLink", "LinkError", "LinkState", "connect"]
+__all__ = ["Child", "Claim", "ClaimFunction", "EngineLink", "LinkError", "LinkState", "connect"]
 
 log = structlog.get_logger(__name__)
 
@@ -107,8 +107,9 @@ class EngineLink:
         self._claim = claim
         self._start_seconds = start_seconds
         self._child: Child | None = None
+        self._starting: asyncio.Future[None] | None = None
         self._channel: grpc.aio.Channel | None = None
-        self._stub: EngineServiceStub | None = None
+        self._stub: Any = None
         self._changed = asyncio.Condition()
         self._suspected = asyncio.Event()
         self._condemned: str | None = None
@@ -120,15 +121,17 @@ class EngineLink:
         return self._failed
 
     @property
-    def ready(self) -> EngineServiceStub:
-        """The engine, if it may serve. Raises ApiError 503 with Retry-After otherwise."""
+    def ready(self) -> Any:
+        """The engine's stub, if it may serve (its generated types are a blocking channel's). Raises ApiError
+        503 with Retry-After otherwise.
+        """
         if self.state == "ready" and self._stub is not None:
             return self._stub
         if self._failed:
             raise unavailable(f"the engine does not serve: {self.problem}", 120)
         raise unavailable(f"the engine is {self.state}; try again in a few seconds", 5)
 
-    async def wait_ready(self, timeout: float) -> EngineServiceStub:
+    async def wait_ready(self, timeout: float) -> Any:
         """The engine as soon as it may serve. Raises ApiError 503 after `timeout` seconds."""
         try:
             async with asyncio.timeout(timeout), self._changed:
@@ -164,9 +167,9 @@ class EngineLink:
                     await self._become("down", reason)
                 except (StoreMismatch, LinkError) as error:
                     await self._fail(str(error))
-                except Exception as error:  # noqa: BLE001  whatever it is, the next start may work
+                except Exception as error:  # noqa: BLE001
                     log.warning("engine did not start", error=str(error), attempt=attempts + 1)
-                    if self.loaded is None or getattr(error, "permanent", False):
+                    if self.loaded is None:
                         await self._fail(str(error))
                     else:
                         await self._become("down", str(error))
@@ -185,7 +188,8 @@ class EngineLink:
         child = self._child = self._make_child()
         self.starts += 1
         started = time.monotonic()
-        await asyncio.to_thread(child.start, self._start_seconds)
+        self._starting = asyncio.ensure_future(asyncio.to_thread(child.start, self._start_seconds))
+        await asyncio.shield(self._starting)
         self._channel = connect(child.address)
         stub: Any = EngineServiceStub(self._channel)
         loaded: pb.DescribeResponse = await stub.Describe(
@@ -208,15 +212,15 @@ class EngineLink:
         except grpc.aio.AioRpcError as error:
             if error.code() in _FATAL:
                 raise LinkError(
-                    f"the engine refuses the journal ({error.details()}); check that the base model and the store "
-                    "belong together"
+                    f"the engine refuses the journal ({error.details()}); check that the base model "
+                    "and the store belong together"
                 ) from None
             raise
         if (state.version, state.digest) != (claim.version, claim.digest):
             raise LinkError(
                 f"the weights that the journal makes have the digest {state.digest.hex()} at version "
-                f"{state.version}, and the store says {claim.digest.hex()} at version {claim.version}; nothing is "
-                "served. Restore the store or the model from a backup"
+                f"{state.version}, and the store says {claim.digest.hex()} at version {claim.version}; "
+                "nothing is served. Restore the store or the model from a backup"
             )
         self.loaded, self._stub = loaded, stub
         log.info("engine ready", version=state.version, seconds=round(time.monotonic() - started, 1))
@@ -263,8 +267,8 @@ class EngineLink:
             except grpc.aio.AioRpcError as error:
                 if error.code() in _FATAL:
                     raise LinkError(
-                        f"the engine does not accept this gateway any more ({error.details()}); another one may "
-                        "have taken it over. Stop one of the two"
+                        f"the engine does not accept this gateway any more ({error.details()}); "
+                        "another one may have taken it over. Stop one of the two"
                     ) from None
                 silent = time.monotonic() - heard
                 if silent > SILENCE_SECONDS:
@@ -277,7 +281,17 @@ class EngineLink:
         if channel is not None:
             await channel.close(grace=None)
         if child is not None:
-            await asyncio.shield(asyncio.to_thread(child.stop))
+            await asyncio.shield(self._end(child))
+
+    async def _end(self, child: Child) -> None:
+        await asyncio.to_thread(child.stop)
+        starting, self._starting = self._starting, None
+        if starting is not None and not starting.done():
+            # It was told to stop while it started: whatever its thread still makes has to go as well.
+            await asyncio.wait((starting,), timeout=self._start_seconds)
+            await asyncio.to_thread(child.stop)
+        if starting is not None and starting.done() and not starting.cancelled():
+            starting.exception()
 
     async def _fail(self, problem: str) -> None:
         log.error("engine does not serve", problem=problem)

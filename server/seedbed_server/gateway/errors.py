@@ -32,7 +32,12 @@ __all__ = [
 
 log = structlog.get_logger(__name__)
 
-_KINDS = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
+_KINDS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+}
 
 
 class ApiError(Exception):
@@ -80,7 +85,9 @@ def kind_of(status: int) -> str:
     return _KINDS.get(status, "invalid_request_error" if status < 500 else "server_error")
 
 
-def error_body(status: int, message: str, param: str | None = None, code: str | None = None) -> dict[str, Any]:
+def error_body(
+    status: int, message: str, param: str | None = None, code: str | None = None
+) -> dict[str, Any]:
     """The body of an error."""
     return {"error": {"message": message, "type": kind_of(status), "param": param, "code": code}}
 

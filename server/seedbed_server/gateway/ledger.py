@@ -1,7 +1,7 @@
 """Between the store's rows and the learner's values: jobs that run inside the store's transaction.
 
-Each of them reads the facts, lets the learner decide, and writes what came of it, so that a decision always rests
-on everything that was confirmed before it, and on nothing else.
+Each of them reads the facts, lets the learner decide, and writes what came of it, so that a decision always
+rests on everything that was confirmed before it, and on nothing else.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def take_over(
 ) -> Standing:
     """Checks that the store belongs to the loaded model, and says where it stands.
 
-    `first`: a gateway starts (its term is new, completions of one before it are lost); otherwise only its engine
-    does. Raises StoreMismatch, or StoreError for a journal that is damaged.
+    `first`: a gateway starts (its term is new, completions of one before it are lost); otherwise only its
+    engine does. Raises StoreMismatch, or StoreError for a journal that is damaged.
     """
     run = runs.find(connection)
     if run is None:
@@ -156,7 +156,9 @@ def close_population(
         before = journal.last(connection)
         version += 1
         record = _record(step, version, rank, noise_version, plan.rounding)
-        record.from_digest = base_digest if before is None else before.digest or b""
+        digest = base_digest if before is None else before.digest
+        assert digest is not None, "a population explores only what was applied"
+        record.from_digest = digest
         data = record.SerializeToString(deterministic=True)
         row = JournalRow(
             version=version,

@@ -19,21 +19,28 @@ class Metrics:
             "seedbed_requests", "OpenAI requests by route and HTTP status.", ["route", "status"], registry=r
         )
         self.first_byte = Histogram(
-            "seedbed_time_to_first_byte_seconds", "From request to the first byte of an answer.",
-            ["route"], buckets=_SECONDS, registry=r,
+            "seedbed_time_to_first_byte_seconds",
+            "From request to the first byte of an answer.",
+            ["route"],
+            buckets=_SECONDS,
+            registry=r,
         )
         self.duration = Histogram(
-            "seedbed_completion_duration_seconds", "From request to the last byte of an answer.",
-            ["route"], buckets=_SECONDS, registry=r,
+            "seedbed_completion_duration_seconds",
+            "From request to the last byte of an answer.",
+            ["route"],
+            buckets=_SECONDS,
+            registry=r,
         )
         self.in_flight = Gauge("seedbed_requests_in_flight", "OpenAI requests being answered.", registry=r)
-        self.tokens = Counter(
-            "seedbed_tokens", "Tokens of finished completions.", ["kind"], registry=r
-        )
+        self.tokens = Counter("seedbed_tokens", "Tokens of finished completions.", ["kind"], registry=r)
         self.rewards = Counter("seedbed_rewards", "Posted rewards by their answer.", ["result"], registry=r)
         self.updates = Counter("seedbed_updates", "Updates applied since the start.", registry=r)
         self.no_steps = Counter(
-            "seedbed_populations_without_step", "Populations that made no step, by reason.", ["reason"], registry=r
+            "seedbed_populations_without_step",
+            "Populations that made no step, by reason.",
+            ["reason"],
+            registry=r,
         )
         self.version = Gauge("seedbed_model_version", "Version of the live weights.", registry=r)
         self.reward_mean = Gauge(
@@ -43,8 +50,10 @@ class Metrics:
             "seedbed_population_reward_spread", "Spread over members (ddof 0) of the same.", registry=r
         )
         self.update_pause = Histogram(
-            "seedbed_update_pause_seconds", "Seconds without generation at an update.",
-            buckets=_SECONDS, registry=r,
+            "seedbed_update_pause_seconds",
+            "Seconds without generation at an update.",
+            buckets=_SECONDS,
+            registry=r,
         )
         self.engine_ready = Gauge("seedbed_engine_ready", "1 while the engine answers.", registry=r)
         self.engine_starts = Counter("seedbed_engine_starts", "Engine processes started.", registry=r)

@@ -111,7 +111,7 @@ def _unknown(given: Given) -> str:
             f"completion_id: {given.completion_id!r} is not known; use the id of a completion, "
             "or the value of its x-seedbed-completion header"
         )
-    return f"episode_id: {given.episode_id!r} is not known; use the value of a completion's x-seedbed-episode header"
+    return f"episode_id: {given.episode_id!r} is not known; use that of an x-seedbed-episode header"
 
 
 def _conflict(given: Given, target: Target, known: Known) -> str:

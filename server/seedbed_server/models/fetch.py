@@ -218,10 +218,8 @@ def _sha256(file: Path) -> str:
 
 
 def _size(folder: Path) -> int:
-    total = 0
-    for path in folder.rglob("*.whl"):
-        try:
-            total = max(total, path.stat().st_size)
-        except OSError:
-            continue  # pip has just moved it
-    return total
+    """Bytes of the largest wheel that lies anywhere in `folder`, or 0 while pip moves things about."""
+    try:
+        return max((path.stat().st_size for path in folder.rglob("*.whl")), default=0)
+    except OSError:
+        return 0

@@ -41,7 +41,7 @@ def resolve_model(
             folder = fetch_model(CATALOGUE[name], cache=cache, report=report)
         return ModelSource(str(folder), check_served_name(served_name or name), "catalogue")
     folder = Path(name).expanduser()
-    if folder.is_dir() or name.startswith(("/", "./", "../", "~")):
+    if (name and folder.is_dir()) or name.startswith(("/", "./", "../", "~")):
         folder = folder.resolve()
         check_folder(folder)
         return ModelSource(str(folder), check_served_name(served_name or folder.name), "folder")

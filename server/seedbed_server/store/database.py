@@ -50,8 +50,8 @@ class Store:
         except DBAPIError as error:
             self._dispose()
             raise StoreError(
-                f"store: {self.path} cannot be used ({error.orig}); check the disk and the rights, or move the "
-                "file away and start with a new one"
+                f"store: {self.path} cannot be used ({error.orig}); check the disk and the rights, or "
+                "move the file away and start with a new one"
             ) from None
         except BaseException:
             self._dispose()
@@ -75,8 +75,8 @@ class Store:
         except TimeoutError:
             waiting.add_done_callback(_forget)
             raise StoreError(
-                f"store: {self.path} did not confirm a write within {timeout:g} s; it may or may not be kept. "
-                "Post again with the same reward_id"
+                f"store: {self.path} did not confirm a write within {timeout:g} s; it may or may not be "
+                "kept. Post again with the same reward_id"
             ) from None
         except asyncio.CancelledError:
             waiting.add_done_callback(_forget)

@@ -72,7 +72,7 @@ populations = sa.Table(
 members = sa.Table(
     "members",
     metadata,
-    sa.Column("population", sa.ForeignKey("populations.number"), primary_key=True),
+    sa.Column("population", sa.BigInteger, sa.ForeignKey("populations.number"), primary_key=True),
     sa.Column("index", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("seed", Seed, nullable=False),
     sa.Column("sign", sa.Integer, nullable=False),
@@ -83,7 +83,7 @@ episodes = sa.Table(
     metadata,
     sa.Column("id", sa.String, primary_key=True),
     # Null: answered by the unperturbed live model.
-    sa.Column("population", sa.ForeignKey("populations.number"), index=True),
+    sa.Column("population", sa.BigInteger, sa.ForeignKey("populations.number"), index=True),
     sa.Column("member", sa.Integer),
     sa.Column("seed", Seed),
     # With the member's sign.
@@ -98,7 +98,7 @@ completions = sa.Table(
     "completions",
     metadata,
     sa.Column("id", sa.String, primary_key=True),
-    sa.Column("episode_id", sa.ForeignKey("episodes.id"), nullable=False, index=True),
+    sa.Column("episode_id", sa.String, sa.ForeignKey("episodes.id"), nullable=False, index=True),
     sa.Column("route", sa.String, nullable=False),
     sa.Column("member", sa.Integer),
     # running, finished, failed, cancelled (the client went away) or lost (the gateway did).
@@ -120,9 +120,9 @@ rewards = sa.Table(
     metadata,
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("reward_id", sa.String, unique=True),
-    sa.Column("episode_id", sa.ForeignKey("episodes.id"), nullable=False, index=True),
+    sa.Column("episode_id", sa.String, sa.ForeignKey("episodes.id"), nullable=False, index=True),
     # Null: for the episode as a whole.
-    sa.Column("completion_id", sa.ForeignKey("completions.id")),
+    sa.Column("completion_id", sa.String, sa.ForeignKey("completions.id")),
     sa.Column("reward", sa.Float, nullable=False),
     sa.Column("feedback_text", sa.String),
     # accepted, replaced or late: what the agent was told.
@@ -137,7 +137,7 @@ journal = sa.Table(
     metadata,
     # The version that the record makes.
     sa.Column("version", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("population", sa.ForeignKey("populations.number"), nullable=False),
+    sa.Column("population", sa.BigInteger, sa.ForeignKey("populations.number"), nullable=False),
     # A serialised seedbed.v1.UpdateRecord.
     sa.Column("record", sa.LargeBinary, nullable=False),
     # SHA-256 over the chain value before it and the record.

@@ -91,7 +91,7 @@ class Writer:
             with connection.begin():
                 for job, future in batch:
                     outcomes.append((future, *_attempt(connection, job)))
-        except Exception as error:  # noqa: BLE001  every job of the batch must hear of it, whatever it is
+        except Exception as error:  # noqa: BLE001
             failure = StoreError(
                 f"store: {self._name} could not be written ({_reason(error)}); nothing of this was kept. "
                 "Make room or repair the disk, then try again"
@@ -115,7 +115,7 @@ def _attempt(connection: sa.Connection, job: Job[Any]) -> tuple[Any, BaseExcepti
         return None, error
     except DBAPIError:
         raise
-    except Exception as error:  # noqa: BLE001  it belongs to whoever submitted the job
+    except Exception as error:  # noqa: BLE001
         return None, error
 
 

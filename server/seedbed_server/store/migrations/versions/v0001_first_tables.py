@@ -36,7 +36,7 @@ def upgrade() -> None:
     )
     op.create_table(
         "members",
-        sa.Column("population", sa.ForeignKey("populations.number"), primary_key=True),
+        sa.Column("population", sa.BigInteger, sa.ForeignKey("populations.number"), primary_key=True),
         sa.Column("index", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("seed", sa.String(20), nullable=False),
         sa.Column("sign", sa.Integer, nullable=False),
@@ -44,7 +44,7 @@ def upgrade() -> None:
     op.create_table(
         "episodes",
         sa.Column("id", sa.String, primary_key=True),
-        sa.Column("population", sa.ForeignKey("populations.number"), index=True),
+        sa.Column("population", sa.BigInteger, sa.ForeignKey("populations.number"), index=True),
         sa.Column("member", sa.Integer),
         sa.Column("seed", sa.String(20)),
         sa.Column("sigma", sa.Float),
@@ -55,7 +55,7 @@ def upgrade() -> None:
     op.create_table(
         "completions",
         sa.Column("id", sa.String, primary_key=True),
-        sa.Column("episode_id", sa.ForeignKey("episodes.id"), nullable=False, index=True),
+        sa.Column("episode_id", sa.String, sa.ForeignKey("episodes.id"), nullable=False, index=True),
         sa.Column("route", sa.String, nullable=False),
         sa.Column("member", sa.Integer),
         sa.Column("status", sa.String, nullable=False, index=True),
@@ -72,8 +72,8 @@ def upgrade() -> None:
         "rewards",
         sa.Column("id", sa.Integer, primary_key=True),
         sa.Column("reward_id", sa.String, unique=True),
-        sa.Column("episode_id", sa.ForeignKey("episodes.id"), nullable=False, index=True),
-        sa.Column("completion_id", sa.ForeignKey("completions.id")),
+        sa.Column("episode_id", sa.String, sa.ForeignKey("episodes.id"), nullable=False, index=True),
+        sa.Column("completion_id", sa.String, sa.ForeignKey("completions.id")),
         sa.Column("reward", sa.Float, nullable=False),
         sa.Column("feedback_text", sa.String),
         sa.Column("result", sa.String, nullable=False),
@@ -83,7 +83,7 @@ def upgrade() -> None:
     op.create_table(
         "journal",
         sa.Column("version", sa.BigInteger, primary_key=True, autoincrement=False),
-        sa.Column("population", sa.ForeignKey("populations.number"), nullable=False),
+        sa.Column("population", sa.BigInteger, sa.ForeignKey("populations.number"), nullable=False),
         sa.Column("record", sa.LargeBinary, nullable=False),
         sa.Column("chain", sa.LargeBinary(32), nullable=False),
         sa.Column("created_at", sa.Float, nullable=False),

@@ -1,0 +1,159 @@
+"""What is going on: status, updates, health, metrics."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from seedbed.v1 import engine_pb2 as pb
+from seedbed_server.gateway.errors import json_response, unavailable
+from seedbed_server.gateway.state import Gateway, gateway_of
+from seedbed_server.learner.population import complete_members, episode_rewards, waiting_for
+from seedbed_server.store import journal
+
+if TYPE_CHECKING:
+    from seedbed_server.store.rows import JournalRow
+
+__all__ = ["router"]
+
+MAX_UPDATES = 1000
+
+router = APIRouter()
+
+
+@router.get("/v1/status")
+async def status(request: Request) -> Response:
+    """Version, population, what it waits for, and whether the engine answers."""
+    gateway = gateway_of(request)
+    updates = gateway.updates
+    population = gateway.leases.population
+    return json_response(
+        200,
+        {
+            "model": gateway.model,
+            "version": updates.version,
+            "digest": updates.digest.hex() or None,
+            "population": None if population is None else _population(gateway),
+            "sigma": None if population is None else population.sigma,
+            "alpha": gateway.plan.alpha(updates.version),
+            "last_update": None if updates.last is None else last_update(updates.last),
+            "last_population": None
+            if updates.last_closed is None
+            else {"id": updates.last_closed[0], "outcome": updates.last_closed[1]},
+            "tokens": {"prompt": gateway.prompt_tokens, "completion": gateway.completion_tokens},
+            "engine": gateway.link.state,
+            "uptime_seconds": round(time.monotonic() - gateway.started, 3),
+            "warnings": warnings(gateway),
+        },
+    )
+
+
+@router.get("/v1/updates")
+async def list_updates(
+    request: Request,
+    after: int = Query(0, ge=0, lt=2**63),
+    limit: int = Query(MAX_UPDATES, ge=1, le=MAX_UPDATES),
+) -> Response:
+    """Published updates that make versions above `after`, oldest first, at most `limit`."""
+    rows = await gateway_of(request).store.read(lambda connection: journal.after(connection, after, limit))
+    data = [update(row) for row in rows if row.digest is not None]
+    return json_response(200, {"object": "list", "data": data})
+
+
+@router.get("/healthz")
+async def alive() -> Response:
+    """The gateway runs."""
+    return json_response(200, {"status": "ok"})
+
+
+@router.get("/readyz")
+async def ready(request: Request) -> Response:
+    """Completions would be answered now."""
+    gateway = gateway_of(request)
+    _ = gateway.link.ready
+    if gateway.leases.population is None:
+        raise unavailable("the journal is not applied yet; try again in a few seconds", 2)
+    return json_response(200, {"status": "ok", "version": gateway.updates.version})
+
+
+@router.get("/metrics")
+async def metrics(request: Request) -> Response:
+    """Prometheus metrics."""
+    gateway = gateway_of(request)
+    gateway.metrics.engine_ready.set(gateway.link.state == "ready")
+    return Response(generate_latest(gateway.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+
+def update(row: JournalRow) -> dict[str, Any]:
+    """One update as users see it."""
+    record = pb.UpdateRecord.FromString(row.record)
+    return {
+        "version": row.version,
+        "population": row.population,
+        "created_at": row.created_at,
+        "applied_at": row.applied_at,
+        "reward_mean": row.reward_mean,
+        "reward_spread": row.reward_spread,
+        "reward_min": row.reward_min,
+        "reward_max": row.reward_max,
+        "best_member": row.best_member,
+        "members": row.members,
+        "episodes": row.episodes,
+        "sigma": row.sigma,
+        "alpha": row.alpha,
+        "scale": row.scale,
+        "seeds": len(record.seeds),
+        "record_bytes": len(row.record),
+        "seconds": row.seconds,
+        "update_seconds": row.update_seconds,
+        "digest_seconds": row.digest_seconds,
+        "cosine": row.cosine,
+        "retracted": row.retracted,
+        "digest": None if row.digest is None else row.digest.hex(),
+    }
+
+
+def last_update(row: JournalRow) -> dict[str, Any]:
+    """The same in short, for the status."""
+    whole = update(row)
+    step = ("alpha", "sigma", "scale", "seeds", "record_bytes", "cosine")
+    head = ("version", "reward_mean", "reward_spread", "reward_min", "reward_max", "best_member", "members")
+    return {
+        **{name: whole[name] for name in head},
+        "seconds": whole["seconds"],
+        "step": {name: whole[name] for name in step},
+    }
+
+
+def warnings(gateway: Gateway) -> list[str]:
+    """What an operator should look at."""
+    found = []
+    if gateway.leases.halted is not None:
+        found.append(gateway.leases.halted)
+    if gateway.link.state != "ready" and gateway.link.problem is not None:
+        found.append(gateway.link.problem)
+    if gateway.plan.alpha(gateway.updates.version) == 0:
+        found.append("alpha is 0: members are explored and the weights do not move")
+    closed = gateway.updates.last_closed
+    if closed is not None and closed[1] != "step":
+        found.append(f"population {closed[0]} made no step: {closed[1]}")
+    return found
+
+
+def _population(gateway: Gateway) -> dict[str, Any]:
+    population = gateway.leases.population
+    assert population is not None
+    rewards = len(episode_rewards(population))
+    episodes = sum(tally.episodes for tally in population.tallies)
+    return {
+        "id": population.number,
+        "size": len(population.members),
+        "episodes_per_member": population.episodes_per_member,
+        "members_complete": complete_members(population),
+        "rewards": rewards,
+        "episodes_open": max(0, episodes - rewards),
+        "waiting_for": waiting_for(population),
+    }

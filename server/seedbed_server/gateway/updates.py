@@ -1,0 +1,237 @@
+"""The life of an update: a population is complete, its step is journalled, applied, published.
+
+The order is what makes it safe to kill any process at any moment: nothing is applied that is not on disk, and
+an applied record that was not published is applied again, which the engine answers as the first time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+import grpc
+import grpc.aio
+import structlog
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
+
+from seedbed.v1 import engine_pb2 as pb
+from seedbed_server.gateway import ledger
+from seedbed_server.gateway.engine_link import Claim, EngineLink
+from seedbed_server.gateway.errors import ApiError
+from seedbed_server.store import StoreError, journal
+from seedbed_server.store.rows import Applied, JournalRow, RunRow
+
+if TYPE_CHECKING:
+    from seedbed_server.gateway.leases import Leases
+    from seedbed_server.gateway.metrics import Metrics
+    from seedbed_server.gateway.plan import Plan
+    from seedbed_server.learner import Population
+    from seedbed_server.store import Store
+
+__all__ = ["Updates"]
+
+log = structlog.get_logger(__name__)
+
+APPLY_SECONDS = 600.0
+REFUSALS = 3
+_TRANSIENT = {
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.ABORTED,
+}
+
+
+class _Again(Exception):
+    """This attempt came to nothing; the next one may not."""
+
+
+class _Halt(Exception):
+    """The engine will not apply this record."""
+
+
+class Updates:
+    """Owns the version: moves it from one population to the next."""
+
+    def __init__(
+        self, store: Store, leases: Leases, plan: Plan, metrics: Metrics, settings: dict[str, object]
+    ) -> None:
+        self._store = store
+        self._leases = leases
+        self._plan = plan
+        self._metrics = metrics
+        self._settings = settings
+        self._taken_over = False
+        self._loaded: RunRow | None = None
+        self._next: Population | None = None
+        self._pending: JournalRow | None = None
+        self._known = asyncio.Event()
+        self.version = 0
+        self.digest = b""
+        self.last: JournalRow | None = None
+        self.last_closed: tuple[int, str] | None = None
+        """Number and outcome of the population that was closed last."""
+
+    async def claim(self, loaded: pb.DescribeResponse) -> Claim:
+        """What an engine that has just loaded its model must hold before it serves this store."""
+        run = _run_of(loaded, self._settings)
+        first = not self._taken_over
+        standing = await self._store.write(
+            lambda connection: ledger.take_over(
+                connection, run, self._plan, str(self._store.path), first=first, now=time.time()
+            )
+        )
+        self._taken_over = True
+        if first:
+            self._loaded = run
+            self._next, self._pending = standing.population, standing.pending
+            self.version = len(standing.applied)
+            self.digest = run.base_digest
+            if standing.applied:
+                self.last = standing.applied[-1]
+                assert self.last.digest is not None
+                self.digest = self.last.digest
+            self._metrics.version.set(self.version)
+            self._known.set()
+        digest = run.base_digest
+        if standing.applied:
+            digest = standing.applied[-1].digest or b""
+        return Claim(
+            standing.term,
+            len(standing.applied),
+            digest,
+            tuple(pb.UpdateRecord.FromString(row.record) for row in standing.applied),
+        )
+
+    async def run(self, link: EngineLink) -> None:
+        """Makes updates until it is cancelled, or until a record cannot be applied."""
+        await self._known.wait()
+        try:
+            while True:
+                if self._pending is not None:
+                    await self._apply(link, self._pending)
+                    self._pending = None
+                if self._next is not None:
+                    self._leases.explore(self._next)
+                    self._next = None
+                await self._leases.complete.wait()
+                await self._close()
+        except _Halt as halt:
+            self._leases.hold()
+            self._leases.halted = str(halt)
+            log.error("learning halted", reason=str(halt))
+
+    async def _close(self) -> None:
+        run = self._loaded
+        assert run is not None
+        self._leases.hold()
+        try:
+            closed = await self._store.write(
+                lambda connection: ledger.close_population(
+                    connection,
+                    self._plan,
+                    rank=run.rank,
+                    noise_version=run.noise_version,
+                    base_digest=run.base_digest,
+                    now=time.time(),
+                )
+            )
+            if closed is None:
+                self._next = await self._store.read(ledger.load_population)
+                return
+        except StoreError as error:
+            log.error("population not closed", error=str(error))
+            self._next = self._leases.population
+            await asyncio.sleep(2.0)
+            return
+        self._pending, self._next = closed.row, closed.following
+        self.last_closed = (closed.number, closed.outcome)
+        self._metrics.reward_mean.set(closed.reward_mean)
+        self._metrics.reward_spread.set(closed.reward_spread)
+        log.info(
+            "population closed",
+            population=closed.number,
+            outcome=closed.outcome,
+            reward_mean=round(closed.reward_mean, 6),
+            reward_spread=round(closed.reward_spread, 6),
+        )
+        if closed.row is None:
+            self._metrics.no_steps.labels(closed.outcome).inc()
+
+    async def _apply(self, link: EngineLink, row: JournalRow) -> None:
+        record = pb.UpdateRecord.FromString(row.record)
+        refused = 0
+        async for attempt in AsyncRetrying(
+            retry=retry_if_exception_type((_Again, ApiError, StoreError)),
+            wait=wait_random_exponential(multiplier=0.2, max=10.0),
+            before_sleep=_log_retry,
+            reraise=True,
+        ):
+            with attempt:
+                stub = await link.wait_ready(120.0)
+                request = pb.ApplyUpdateRequest(
+                    term=link.term,
+                    from_version=record.version - 1,
+                    from_digest=record.from_digest,
+                    record=record,
+                )
+                try:
+                    answer: pb.ApplyUpdateResponse = await stub.ApplyUpdate(request, timeout=APPLY_SECONDS)
+                except grpc.aio.AioRpcError as error:
+                    link.suspect()
+                    what = f"version {record.version}: {error.code().name}: {error.details()}"
+                    if error.code() in _TRANSIENT:
+                        raise _Again(what) from None
+                    refused += 1
+                    if refused >= REFUSALS:
+                        raise _Halt(
+                            f"the engine refuses the update to {what}. Nothing is explored until the server "
+                            "is started again; the journal has the record"
+                        ) from None
+                    link.condemn(f"it refuses the update to {what}")
+                    raise _Again(what) from None
+                await self._publish(record, answer)
+
+    async def _publish(self, record: pb.UpdateRecord, answer: pb.ApplyUpdateResponse) -> None:
+        applied = Applied(
+            applied_at=time.time(),
+            digest=answer.state.digest,
+            seconds=answer.seconds,
+            update_seconds=answer.update_seconds,
+            digest_seconds=answer.digest_seconds,
+            cosine=answer.cosine if answer.HasField("cosine") else None,
+            retracted=answer.retracted,
+        )
+        await self._store.write(lambda connection: journal.mark_applied(connection, record.version, applied))
+        self.last = await self._store.read(journal.last)
+        self.version, self.digest = record.version, answer.state.digest
+        self._metrics.version.set(record.version)
+        self._metrics.updates.inc()
+        self._metrics.update_pause.observe(answer.seconds)
+        log.info(
+            "update published",
+            version=record.version,
+            digest=answer.state.digest.hex()[:16],
+            seconds=round(answer.seconds, 3),
+        )
+
+
+def _run_of(loaded: pb.DescribeResponse, settings: dict[str, object]) -> RunRow:
+    return RunRow(
+        created_at=time.time(),
+        model=loaded.model,
+        base_digest=loaded.base_digest,
+        dtype=loaded.dtype,
+        scope=loaded.scope,
+        noise_version=loaded.noise_version,
+        rank=loaded.rank,
+        settings=dict(settings),
+        term=0,
+    )
+
+
+def _log_retry(state: RetryCallState) -> None:
+    problem = state.outcome.exception() if state.outcome else None
+    log.warning("update not applied yet", reason=str(problem), attempt=state.attempt_number)

@@ -1,0 +1,184 @@
+"""An engine without a model, for tests of the gateway's logic: real gRPC, real fencing, made-up tokens.
+
+What the last user message says decides what happens: `wait` holds each token until `tokens` is released, `overflow`
+is refused by SGLang's words, `break` fails in the middle, `swap` ends on another version; anything else is echoed
+word by word.
+"""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from seedbed.v1 import engine_pb2 as pb
+from seedbed.v1.engine_pb2_grpc import EngineServiceServicer, add_EngineServiceServicer_to_server
+
+BASE = hashlib.sha256(b"base").digest()
+
+
+class FakeEngine(EngineServiceServicer):
+    """Survives the child that runs it only as counters; weights start at the base with every child."""
+
+    def __init__(self) -> None:
+        self.base = BASE
+        self.term = 0
+        self.requests: list[tuple[dict[str, Any], tuple[int, float] | None]] = []
+        self.applied: list[pb.UpdateRecord] = []
+        self.applications = 0
+        self.restores = 0
+        self.cancelled = 0
+        self.tokens = asyncio.Semaphore(0)
+        self.apply_gate = asyncio.Event()
+        self.apply_gate.set()
+        self.fail_apply: list[grpc.StatusCode] = []
+        self.reset()
+
+    def reset(self) -> None:
+        self.version, self.digest, self.epoch, self.last = 0, self.base, 0, b""
+
+    @property
+    def state(self) -> pb.State:
+        return pb.State(version=self.version, digest=self.digest, epoch=self.epoch, term=self.term)
+
+    async def _fence(self, term: int, context: Any) -> None:
+        if term and term < self.term:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"term: {term} has passed")
+        self.term = max(self.term, term)
+
+    def _step(self, record: pb.UpdateRecord) -> None:
+        data = record.SerializeToString(deterministic=True)
+        self.version, self.last, self.epoch = record.version, data, self.epoch + 1
+        self.digest = hashlib.sha256(self.digest + data).digest()
+
+    async def Describe(self, request: pb.DescribeRequest, context: Any) -> pb.DescribeResponse:
+        await self._fence(request.term, context)
+        return pb.DescribeResponse(
+            state=self.state, model="toy", model_path="/toy", architecture="LlamaForCausalLM", dtype="float32",
+            device="cpu", base_digest=self.base, noise_version=1, rank=1, scope="full", slots=16,
+            context_length=512, max_running_requests=16,
+        )  # fmt: skip
+
+    async def ApplyUpdate(self, request: pb.ApplyUpdateRequest, context: Any) -> pb.ApplyUpdateResponse:
+        await self._fence(request.term, context)
+        self.applications += 1
+        await self.apply_gate.wait()
+        if self.fail_apply:
+            await context.abort(self.fail_apply.pop(0), "made up")
+        data = request.record.SerializeToString(deterministic=True)
+        if not (self.version == request.record.version and self.last == data):
+            if (self.version, self.digest) != (request.from_version, request.from_digest):
+                await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "from_version: not where this engine is")
+            self._step(request.record)
+            self.applied.append(request.record)
+        return pb.ApplyUpdateResponse(state=self.state, seconds=0.01, update_seconds=0.005, digest_seconds=0.002)
+
+    async def Restore(self, request: pb.RestoreRequest, context: Any) -> pb.RestoreResponse:
+        await self._fence(request.term, context)
+        self.restores += 1
+        self.reset()
+        for record in request.records:
+            self._step(record)
+        if request.digest and request.digest != self.digest:
+            await context.abort(grpc.StatusCode.DATA_LOSS, "digest: it differs")
+        return pb.RestoreResponse(state=self.state)
+
+    async def OpenAI(self, request: pb.OpenAIRequest, context: Any) -> AsyncIterator[pb.OpenAIResponse]:
+        body = json.loads(request.body)
+        address = (request.address.seed, request.address.sigma) if request.HasField("address") else None
+        self.requests.append((body, address))
+        words = str(body["messages"][-1]["content"]).split()
+        if words == ["overflow"]:
+            message = "The input (900 tokens) is longer than the model's context length (512 tokens)."
+            error = {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": None}}
+            yield _head(400, "application/json", self.version)
+            yield pb.OpenAIResponse(chunk=json.dumps(error).encode())
+            yield pb.OpenAIResponse(tail=pb.OpenAITail(version=self.version))
+            return
+        try:
+            answer = self._stream if body.get("stream") else self._whole
+            async for part in answer(body, words):
+                yield part
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        version = self.version + (words == ["swap"])
+        count = body.get("n") or 1
+        yield pb.OpenAIResponse(
+            tail=pb.OpenAITail(
+                version=version, prompt_tokens=7, completion_tokens=len(words), finish_reasons=["stop"] * count
+            )
+        )
+
+    async def _whole(self, body: dict[str, Any], words: list[str]) -> AsyncIterator[pb.OpenAIResponse]:
+        if "wait" in words:
+            await self.tokens.acquire()
+        choices = [
+            {"index": i, "message": {"role": "assistant", "content": " ".join(words)}, "finish_reason": "stop"}
+            for i in range(body.get("n") or 1)
+        ]
+        usage = {"prompt_tokens": 7, "completion_tokens": len(words), "total_tokens": 7 + len(words)}
+        yield _head(200, "application/json", self.version)
+        answer = {"id": "sglang", "object": "chat.completion", "created": 1, "model": body["model"]}
+        yield pb.OpenAIResponse(chunk=json.dumps({**answer, "choices": choices, "usage": usage}).encode())
+
+    async def _stream(self, body: dict[str, Any], words: list[str]) -> AsyncIterator[pb.OpenAIResponse]:
+        yield _head(200, "text/event-stream", self.version)
+        for index, word in enumerate(words):
+            if "wait" in words:
+                await self.tokens.acquire()
+            if "break" in words and index == 1:
+                raise RuntimeError("made up")
+            for choice in range(body.get("n") or 1):
+                yield _event(body, choice, {"content": word}, None)
+        for choice in range(body.get("n") or 1):
+            yield _event(body, choice, {}, "stop")
+        yield pb.OpenAIResponse(chunk=b"data: [DONE]\n\n")
+
+
+def _head(status: int, kind: str, version: int) -> pb.OpenAIResponse:
+    return pb.OpenAIResponse(head=pb.OpenAIHead(status=status, content_type=kind, version=version))
+
+
+def _event(body: dict[str, Any], index: int, delta: dict[str, Any], reason: str | None) -> pb.OpenAIResponse:
+    event = {
+        "id": "sglang",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": body["model"],
+        "choices": [{"index": index, "delta": delta, "finish_reason": reason}],
+    }
+    return pb.OpenAIResponse(chunk=b"data: " + json.dumps(event).encode() + b"\n\n")
+
+
+class FakeChild:
+    """Runs a FakeEngine's server on the test's loop, and can die like a process."""
+
+    def __init__(self, engine: FakeEngine, address: str, loop: asyncio.AbstractEventLoop) -> None:
+        self.engine, self.address, self.alive = engine, address, False
+        self._loop = loop
+        self._server: grpc.aio.Server | None = None
+
+    def start(self, timeout: float) -> None:
+        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(timeout)
+
+    def stop(self) -> None:
+        asyncio.run_coroutine_threadsafe(self.die(), self._loop).result(10)
+
+    async def _start(self) -> None:
+        self.engine.reset()
+        self.engine.term = 0
+        self._server = grpc.aio.server()
+        add_EngineServiceServicer_to_server(self.engine, self._server)
+        self._server.add_insecure_port(self.address)
+        await self._server.start()
+        self.alive = True
+
+    async def die(self) -> None:
+        self.alive = False
+        server, self._server = self._server, None
+        if server is not None:
+            await server.stop(None)

@@ -1,0 +1,1 @@
+"""What the repository needs to look after itself; no part of the installed product."""
