@@ -25,7 +25,11 @@ def main() -> int:
             entry.load().add_arguments(sub)
     arguments = parser.parse_args()
     console = Console(stderr=True)
-    result = BENCHES[arguments.name].load().run(arguments, console)
+    try:
+        result = BENCHES[arguments.name].load().run(arguments, console)
+    except KeyboardInterrupt:
+        console.print("interrupted; nothing was written")
+        return 130
     print_result(result, Console())
     if arguments.json:
         write_result(result, arguments.json)

@@ -102,7 +102,6 @@ def demo(
     _fetch_if_missing(model)
     with _interruptible():
         from seedbed_agents.brevity.demo import run_demo
-
         from seedbed_agents.brevity.options import DemoOptions
 
         options = DemoOptions(

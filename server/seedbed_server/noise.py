@@ -118,7 +118,9 @@ class Plan:
             stream = (s.factor << 24) + s.rank_index
             index = torch.arange(first, last, dtype=torch.int64)
             blocks.append(
-                torch.stack([index, *(torch.full_like(index, c) for c in (stream, hashed & _LOW, hashed >> 32))])
+                torch.stack(
+                    [index, *(torch.full_like(index, c) for c in (stream, hashed & _LOW, hashed >> 32))]
+                )
             )
             keep.append(torch.arange(len(s), dtype=torch.int64) + (base + s.start - 4 * first))
             base += 4 * (last - first)

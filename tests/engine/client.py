@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import grpc
-from seedbed.v1 import engine_pb2, engine_pb2_grpc
 
+from seedbed.v1 import engine_pb2, engine_pb2_grpc
 from seedbed_server.engine.process import EngineProcess
 
 __all__ = ["Answer", "Ask", "Client", "record_of"]
@@ -99,7 +99,10 @@ class Client:
         )
 
     def ask_all(
-        self, asks: Sequence[Ask], during: Callable[[Progress], None] | None = None, at_once: int | None = None
+        self,
+        asks: Sequence[Ask],
+        during: Callable[[Progress], None] | None = None,
+        at_once: int | None = None,
     ) -> list[Answer]:
         """All of them at the same time; `during` runs meanwhile and sees their progress."""
         progress = Progress()
@@ -119,7 +122,11 @@ class Client:
         )
 
     def restore(
-        self, records: Sequence[engine_pb2.UpdateRecord] = (), digest: bytes = b"", folder: str = "", version: int = 0
+        self,
+        records: Sequence[engine_pb2.UpdateRecord] = (),
+        digest: bytes = b"",
+        folder: str = "",
+        version: int = 0,
     ) -> engine_pb2.State:
         request = engine_pb2.RestoreRequest(
             term=self.state.term, records=records, digest=digest, folder=folder, version=version

@@ -66,5 +66,5 @@ def engines(
 
 @pytest.fixture
 def llama(engines: Callable[..., Client], toy_folder: Callable[..., Path]) -> Client:
-    """The toy Llama in float32 on its base weights; prompts of more than 64 tokens are prefilled in chunks."""
+    """The toy Llama in float32 on its base weights; prompts beyond 64 tokens are prefilled in chunks."""
     return engines(toy_folder("llama"), chunked_prefill_size=64)

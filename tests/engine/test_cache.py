@@ -66,7 +66,9 @@ def test_an_engine_whose_sglang_ignores_namespaces_refuses_to_serve(
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: blind\nVersion: 0\n")
     (info / "entry_points.txt").write_text("[sglang.srt.plugins]\nblind = blind:register\n")
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-    process = EngineProcess(make_config(toy_folder("llama")), log=sys.stderr.buffer, environment={"PYTHONPATH": path})
+    process = EngineProcess(
+        make_config(toy_folder("llama")), log=sys.stderr.buffer, environment={"PYTHONPATH": path}
+    )
     with pytest.raises(EngineRefusedError, match=r"cached tokens across two namespaces.*setup"):
         process.start(300)
     assert not process.alive

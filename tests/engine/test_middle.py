@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from seedbed.v1 import engine_pb2
-
 from tests.engine.client import Answer, Ask, Client, Progress, record_of
 from tests.reference.client import Job, Update, reference_logprobs
 
@@ -48,7 +47,9 @@ def _check_switch(
         is_new = [abs(g - n) <= TOLERANCE for g, n in zip(answer.logprobs, new, strict=True)]
         switch = next((i for i, yes in enumerate(is_new) if yes and all(is_new[i:])), len(is_new))
         off_old = [abs(g - o) for g, o in zip(answer.logprobs[:switch], old[:switch], strict=True)]
-        assert max(off_old, default=0.0) <= TOLERANCE, f"request {k}: neither old nor new weights before {switch}"
+        assert max(off_old, default=0.0) <= TOLERANCE, (
+            f"request {k}: neither old nor new weights before {switch}"
+        )
         assert switch >= at_least[k] - 1, f"request {k}: changed at {switch}, before the update"
         # The test would say nothing if both weights gave the same numbers.
         moved = max((abs(o - n) for o, n in zip(old[switch:], new[switch:], strict=True)), default=1.0)
@@ -131,4 +132,7 @@ def test_requests_after_several_updates_have_the_weights_of_the_last(
     jobs = [Job((*q.prompt, *a.ids), q.seed, q.sigma, updates) for q, a in zip(asks, answers, strict=True)]
     for ask, answer, right in zip(asks, answers, reference_logprobs(toy_folder("llama"), jobs), strict=True):
         wanted = right.logprobs[len(ask.prompt) :]
-        assert max(abs(g - w) for g, w in zip(answer.logprobs, wanted, strict=True) if w is not None) <= TOLERANCE
+        assert (
+            max(abs(g - w) for g, w in zip(answer.logprobs, wanted, strict=True) if w is not None)
+            <= TOLERANCE
+        )

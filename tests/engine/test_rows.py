@@ -1,4 +1,4 @@
-"""Every row of a batch is answered by its own perturbation: against transformers with materialised weights."""
+"""Every row of a batch has its own perturbation: against transformers with materialised weights."""
 
 from __future__ import annotations
 

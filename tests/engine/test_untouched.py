@@ -44,5 +44,9 @@ def test_a_thousand_perturbed_requests_leave_every_bit_as_it_was(
 
     crowd = [perturbed(i) for i in range(11)]
     among = llama.ask_all([question, *crowd])[0]
-    pairs = zip((*among.prompt_logprobs[1:], *among.logprobs), (*before.prompt_logprobs[1:], *before.logprobs), strict=True)
+    pairs = zip(
+        (*among.prompt_logprobs[1:], *among.logprobs),
+        (*before.prompt_logprobs[1:], *before.logprobs),
+        strict=True,
+    )
     assert max(abs(x - y) for x, y in pairs if x is not None and y is not None) <= 1e-4

@@ -1,13 +1,14 @@
 """An engine without a model, for tests of the gateway's logic: real gRPC, real fencing, made-up tokens.
 
-What the last user message says decides what happens: `wait` holds each token until `tokens` is released, `overflow`
-is refused by SGLang's words, `break` fails in the middle, `swap` ends on another version; anything else is echoed
-word by word.
+What the last user message says decides what happens: `wait` holds each token until `tokens` is released,
+`overflow` is refused by SGLang's words, `break` fails in the middle, `swap` ends on another version; anything
+else is echoed word by word.
 """
 
 import asyncio
 import hashlib
 import json
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -32,13 +33,22 @@ class FakeEngine(EngineServiceServicer):
         self.restores = 0
         self.cancelled = 0
         self.tokens = asyncio.Semaphore(0)
+        self.may_start = threading.Event()
+        self.may_start.set()
+        self.starts_failing = 0
         self.apply_gate = asyncio.Event()
         self.apply_gate.set()
         self.fail_apply: list[grpc.StatusCode] = []
         self.reset()
 
     def reset(self) -> None:
-        self.version, self.digest, self.epoch, self.last = 0, self.base, 0, b""
+        self.version, self.epoch, self.last = 0, 0, b""
+        self.digest = self.start
+
+    @property
+    def start(self) -> bytes:
+        """The digest of version 0, which is not the base's."""
+        return hashlib.sha256(self.base + b"full float32").digest()
 
     @property
     def state(self) -> pb.State:
@@ -57,9 +67,9 @@ class FakeEngine(EngineServiceServicer):
     async def Describe(self, request: pb.DescribeRequest, context: Any) -> pb.DescribeResponse:
         await self._fence(request.term, context)
         return pb.DescribeResponse(
-            state=self.state, model="toy", model_path="/toy", architecture="LlamaForCausalLM", dtype="float32",
-            device="cpu", base_digest=self.base, noise_version=1, rank=1, scope="full", slots=16,
-            context_length=512, max_running_requests=16,
+            state=self.state, model="toy", model_path="/toy", architecture="LlamaForCausalLM",
+            dtype="float32", device="cpu", base_digest=self.base, noise_version=1, rank=1, scope="full",
+            slots=16, context_length=512, max_running_requests=16,
         )  # fmt: skip
 
     async def ApplyUpdate(self, request: pb.ApplyUpdateRequest, context: Any) -> pb.ApplyUpdateResponse:
@@ -71,10 +81,12 @@ class FakeEngine(EngineServiceServicer):
         data = request.record.SerializeToString(deterministic=True)
         if not (self.version == request.record.version and self.last == data):
             if (self.version, self.digest) != (request.from_version, request.from_digest):
-                await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "from_version: not where this engine is")
+                await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "from_version: it is not here")
             self._step(request.record)
             self.applied.append(request.record)
-        return pb.ApplyUpdateResponse(state=self.state, seconds=0.01, update_seconds=0.005, digest_seconds=0.002)
+        return pb.ApplyUpdateResponse(
+            state=self.state, seconds=0.01, update_seconds=0.005, digest_seconds=0.002
+        )
 
     async def Restore(self, request: pb.RestoreRequest, context: Any) -> pb.RestoreResponse:
         await self._fence(request.term, context)
@@ -93,9 +105,9 @@ class FakeEngine(EngineServiceServicer):
         words = str(body["messages"][-1]["content"]).split()
         if words == ["overflow"]:
             message = "The input (900 tokens) is longer than the model's context length (512 tokens)."
-            error = {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": None}}
+            error = {"message": message, "type": "invalid_request_error", "param": None, "code": None}
             yield _head(400, "application/json", self.version)
-            yield pb.OpenAIResponse(chunk=json.dumps(error).encode())
+            yield pb.OpenAIResponse(chunk=json.dumps({"error": error}).encode())
             yield pb.OpenAIResponse(tail=pb.OpenAITail(version=self.version))
             return
         try:
@@ -109,7 +121,10 @@ class FakeEngine(EngineServiceServicer):
         count = body.get("n") or 1
         yield pb.OpenAIResponse(
             tail=pb.OpenAITail(
-                version=version, prompt_tokens=7, completion_tokens=len(words), finish_reasons=["stop"] * count
+                version=version,
+                prompt_tokens=7,
+                completion_tokens=len(words),
+                finish_reasons=["stop"] * count,
             )
         )
 
@@ -117,7 +132,11 @@ class FakeEngine(EngineServiceServicer):
         if "wait" in words:
             await self.tokens.acquire()
         choices = [
-            {"index": i, "message": {"role": "assistant", "content": " ".join(words)}, "finish_reason": "stop"}
+            {
+                "index": i,
+                "message": {"role": "assistant", "content": " ".join(words)},
+                "finish_reason": "stop",
+            }
             for i in range(body.get("n") or 1)
         ]
         usage = {"prompt_tokens": 7, "completion_tokens": len(words), "total_tokens": 7 + len(words)}
@@ -163,6 +182,11 @@ class FakeChild:
         self._server: grpc.aio.Server | None = None
 
     def start(self, timeout: float) -> None:
+        if not self.engine.may_start.wait(timeout):
+            raise TimeoutError("the test did not let it start")
+        if self.engine.starts_failing:
+            self.engine.starts_failing -= 1
+            raise RuntimeError("model_path: /toy has no config.json; give a model folder")
         asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(timeout)
 
     def stop(self) -> None:

@@ -91,13 +91,16 @@ async def running(
         )
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:
-            async with httpx.AsyncClient(base_url=url, timeout=20) as http, AsyncOpenAI(
-                base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=20
-            ) as client:
+            async with (
+                httpx.AsyncClient(base_url=url, timeout=20) as http,
+                AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=20) as client,
+            ):
                 it = Running(url, gateway, engine, http, client, children)
                 await it.until(lambda: server.started)
                 if ready:
-                    await it.until(lambda: gateway.leases.population is not None)
+                    await it.until(
+                        lambda: gateway.leases.population is not None and gateway.link.state == "ready"
+                    )
                 yield it
         finally:
             server.should_exit = True

@@ -13,6 +13,7 @@ import pytest_asyncio
 import sqlalchemy as sa
 
 from seedbed_server.store import tables
+from tests.unit.fake_engine import FakeEngine
 from tests.unit.gateway_server import Running, running
 
 
@@ -32,11 +33,15 @@ def error_of(response: httpx.Response) -> dict[str, Any]:
 async def completion_row(server: Running, completion_id: str) -> Any:
     await server.gateway.store.write(lambda _: None)
     return await server.gateway.store.read(
-        lambda c: c.execute(sa.select(tables.completions).where(tables.completions.c.id == completion_id)).one()
+        lambda c: c.execute(
+            sa.select(tables.completions).where(tables.completions.c.id == completion_id)
+        ).one()
     )
 
 
-async def test_an_answer_names_its_episode_member_seed_and_version_in_body_and_headers(server: Running) -> None:
+async def test_an_answer_names_its_episode_member_seed_and_version_in_body_and_headers(
+    server: Running,
+) -> None:
     response = await server.ask()
     body, (sent, address) = response.json(), server.engine.requests[-1]
     about = body["seedbed"]
@@ -112,7 +117,8 @@ async def test_an_episode_cannot_change_its_group(server: Running) -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [("extra_key", "sb1|0|1|2"), ("lora_path", "x"), ("rid", "1"), ("custom_params", {}), ("cache_salt", "s"),
-     ("custom_logit_processor", "x"), ("return_hidden_states", True), ("session_params", {}), ("input_ids", [1])],
+     ("custom_logit_processor", "x"), ("return_hidden_states", True), ("session_params", {}),
+     ("input_ids", [1])],
 )  # fmt: skip
 async def test_the_engines_own_fields_are_refused_by_name(server: Running, field: str, value: object) -> None:
     before = len(server.engine.requests)
@@ -133,7 +139,11 @@ async def test_the_engines_own_fields_are_refused_by_name(server: Running, field
         (b'{"model": "toy", "n": true, "messages": []}', "n", "True"),
         (b'{"model": "toy", "stream": "yes", "messages": []}', "stream", "yes"),
         (b'{"model": "toy", "seedbed": 3, "messages": []}', "seedbed", "no object"),
-        (b'{"model": "toy", "seedbed": {"episode": "x"}, "messages": []}', "seedbed.episode", "no such field"),
+        (
+            b'{"model": "toy", "seedbed": {"episode": "x"}, "messages": []}',
+            "seedbed.episode",
+            "no such field",
+        ),
         (b'{"model": "toy", "seedbed": {"group": ""}, "messages": []}', "seedbed.group", "1 to 256"),
         (b'{"model": "toy", "functions": [], "messages": []}', "functions", "leave it out"),
         (b'{"model": "toy", "modalities": ["audio"], "messages": []}', "modalities", "leave it out"),
@@ -151,8 +161,12 @@ async def test_bad_bodies_name_field_value_and_remedy(
 
 
 async def test_an_unknown_model_is_404_and_names_the_ones_that_are_served(server: Running) -> None:
-    with pytest.raises(openai.NotFoundError, match=r"'gpt-9' is not served here; use 'toy', or 'toy:live'") as error:
-        await server.openai.chat.completions.create(model="gpt-9", messages=[{"role": "user", "content": "x"}])
+    with pytest.raises(
+        openai.NotFoundError, match=r"'gpt-9' is not served here; use 'toy', or 'toy:live'"
+    ) as error:
+        await server.openai.chat.completions.create(
+            model="gpt-9", messages=[{"role": "user", "content": "x"}]
+        )
     assert error.value.code == "model_not_found"
 
 
@@ -169,7 +183,9 @@ async def test_a_body_that_is_too_large_is_413(server: Running) -> None:
     assert response.status_code == 413
 
 
-async def test_an_overflow_passes_through_with_both_numbers_and_its_new_episode_is_dropped(server: Running) -> None:
+async def test_an_overflow_passes_through_with_both_numbers_and_its_new_episode_is_dropped(
+    server: Running,
+) -> None:
     leased = server.gateway.leases.population
     response = await server.ask("overflow")
     assert response.status_code == 400
@@ -197,7 +213,12 @@ async def test_streaming_passes_every_token_on_when_it_exists(server: Running) -
         assert chunk.id == chunk.seedbed["completion_id"]
         assert chunk.seedbed["episode_id"] == stream.response.headers["x-seedbed-episode"]
     row = await completion_row(server, seen[0].id)
-    assert (row.status, row.prompt_tokens, row.completion_tokens, row.finish_reasons) == ("finished", 7, 3, "stop")
+    assert (row.status, row.prompt_tokens, row.completion_tokens, row.finish_reasons) == (
+        "finished",
+        7,
+        3,
+        "stop",
+    )
 
 
 async def test_the_last_chunk_says_if_the_version_moved_meanwhile(server: Running) -> None:
@@ -228,7 +249,9 @@ async def test_a_break_in_mid_stream_reaches_the_client_as_an_error(server: Runn
 
 
 @pytest.mark.parametrize("streaming", [True, False])
-async def test_a_client_that_hangs_up_cancels_the_call_within_a_second(server: Running, streaming: bool) -> None:
+async def test_a_client_that_hangs_up_cancels_the_call_within_a_second(
+    server: Running, streaming: bool
+) -> None:
     cancelled, sent = server.engine.cancelled, len(server.engine.requests)
     task = asyncio.create_task(server.ask("wait for ever", stream=streaming))
     await server.until(lambda: len(server.engine.requests) > sent)
@@ -293,7 +316,12 @@ async def test_many_requests_at_once_keep_their_members_apart(server: Running) -
 async def test_metrics_and_health(server: Running) -> None:
     await server.ask()
     text = (await server.http.get("/metrics")).text
-    for name in ("seedbed_requests_total{", "seedbed_tokens_total{", "seedbed_model_version 0.0", "seedbed_engine_ready 1.0"):
+    for name in (
+        "seedbed_requests_total{",
+        "seedbed_tokens_total{",
+        "seedbed_model_version 0.0",
+        "seedbed_engine_ready 1.0",
+    ):
         assert name in text
     assert (await server.http.get("/healthz")).status_code == 200
     assert (await server.http.get("/readyz")).json() == {"status": "ok", "version": 0}
@@ -302,11 +330,16 @@ async def test_metrics_and_health(server: Running) -> None:
 
 
 async def test_an_engine_that_is_starting_is_503_with_retry_after(tmp_path: Path) -> None:
-    async with running(tmp_path, ready=False) as it:
-        it.gateway.link.state = "starting"
+    engine = FakeEngine()
+    engine.may_start.clear()
+    async with running(tmp_path, engine, ready=False) as it:
         response = await it.ask()
         assert response.status_code == 503
         assert 0 < int(response.headers["retry-after"]) <= 120
         assert (await it.http.get("/readyz")).status_code == 503
         assert (await it.http.get("/healthz")).status_code == 200
         assert (await it.status())["engine"] == "starting"
+        assert (await it.reward(episode_id="ep_x", reward=1.0)).status_code == 404
+        engine.may_start.set()
+        await it.until(lambda: it.gateway.link.state == "ready")
+        assert (await it.ask()).status_code == 200

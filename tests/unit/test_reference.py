@@ -56,7 +56,7 @@ def _plain(folder: Path, job: Job, dtype: str) -> Tensor:
                 v = job.sigma / 8**0.5 * draw([job.seed], name, Factor.VECTOR, 0, len(weight))[0].double()
                 weight.copy_(weight * (1 + v) if covered[name] is Coverage.NORM else weight + v)
         logits = model(torch.tensor([job.tokens])).logits[0].double()
-    scores = logits.log_softmax(-1)
+    scores: Tensor = logits.log_softmax(-1)
     return scores[torch.arange(len(job.tokens) - 1), torch.tensor(job.tokens[1:])]
 
 
@@ -108,12 +108,17 @@ def test_every_parameter_has_an_effect(toy_folder: Callable[..., Path]) -> None:
 
 def test_the_reference_runs_in_a_process_of_its_own(toy_folder: Callable[..., Path]) -> None:
     folder = toy_folder("llama")
-    scored = reference_logprobs(folder, JOBS, timeout=120)
-    assert scored == _answers(folder)
-    best = scored[0].greedy[-1]
-    (longer,) = reference_logprobs(folder, [Job((*TOKENS, best))], timeout=120)
-    assert longer.logprobs[-1] is not None
-    assert longer.logprobs[-1] > -9
+    expected = _answers(folder)
+    longer = Job((*TOKENS, expected[0].greedy[-1]))
+    *scored, last = reference_logprobs(folder, [*JOBS, longer], timeout=120)
+    assert scored == expected
+    assert last.logprobs[-1] == pytest.approx(max_logprob(folder), abs=1e-5)
+
+
+def max_logprob(folder: Path) -> float:
+    with torch.no_grad():
+        logits = materialised.load(str(folder), torch.float32)(torch.tensor([TOKENS])).logits[0, -1]
+    return float(logits.double().log_softmax(-1).max())
 
 
 def test_a_parameter_without_a_rule_is_refused() -> None:

@@ -16,8 +16,18 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
-from seedbed_server.store import Store, StoreError, StoreLocked, StoreMismatch, journal, runs, tables
-from seedbed_server.store import episodes, populations, rewards
+from seedbed_server.store import (
+    Store,
+    StoreError,
+    StoreLocked,
+    StoreMismatch,
+    episodes,
+    journal,
+    populations,
+    rewards,
+    runs,
+    tables,
+)
 from seedbed_server.store.rows import (
     Applied,
     CompletionEnd,
@@ -30,7 +40,7 @@ from seedbed_server.store.rows import (
     RunRow,
 )
 
-RUN = RunRow(1.0, "toy", b"\x01" * 32, "float32", "full", 1, 1, {"sigma": 0.1}, 0)
+RUN = RunRow(1.0, "toy", b"\x01" * 32, b"\x05" * 32, "float32", "full", 1, 1, {"sigma": 0.1}, 0)
 REWARD = RewardRow(None, "ep", None, 0.5, "good", "accepted", True, 3.0)
 
 
@@ -53,10 +63,14 @@ def fill(connection: sa.Connection) -> None:
         [MemberRow(0, 0, 2**64 - 1, 1), MemberRow(0, 1, 5, -1)],
     )
     episodes.insert(connection, EpisodeRow("ep", 0, 1, 5, -0.1, "g", "open", 2.0))
-    episodes.insert_completion(connection, CompletionRow("c", "ep", "/v1/chat/completions", 1, "running", 2.0))
+    episodes.insert_completion(
+        connection, CompletionRow("c", "ep", "/v1/chat/completions", 1, "running", 2.0)
+    )
 
 
-def record(version: int, before: bytes = journal.GENESIS, *, digest: bytes | None = b"\x02" * 32) -> JournalRow:
+def record(
+    version: int, before: bytes = journal.GENESIS, *, digest: bytes | None = b"\x02" * 32
+) -> JournalRow:
     data = f"record {version}".encode()
     row = JournalRow(
         version, 0, data, journal.link(before, data), 4.0, 0.5, 0.1, 0.0, 1.0, 1, 2, 2, 0.1, 0.01, 0.008
@@ -78,7 +92,9 @@ def test_the_tables_that_the_migrations_make_are_the_tables_that_the_code_uses(s
 
 def test_sqlite_writes_ahead_and_waits_for_the_disk(store: Store, path: Path) -> None:
     def pragmas(connection: sa.Connection) -> tuple[object, object]:
-        return tuple(connection.exec_driver_sql(f"PRAGMA {p}").scalar() for p in ("journal_mode", "synchronous"))
+        return tuple(
+            connection.exec_driver_sql(f"PRAGMA {p}").scalar() for p in ("journal_mode", "synchronous")
+        )
 
     assert store.submit(pragmas).result(10) == ("wal", 2)
 
@@ -87,7 +103,9 @@ def test_rows_come_back_as_they_went_in_seeds_of_64_bits_as_well(store: Store) -
     store.submit(fill).result(10)
     store.submit(lambda c: rewards.insert(c, REWARD)).result(10)
     assert store.read_now(lambda c: populations.members_of(c, 0))[0].seed == 2**64 - 1
-    assert store.read_now(lambda c: episodes.find(c, "ep")) == EpisodeRow("ep", 0, 1, 5, -0.1, "g", "open", 2.0)
+    assert store.read_now(lambda c: episodes.find(c, "ep")) == EpisodeRow(
+        "ep", 0, 1, 5, -0.1, "g", "open", 2.0
+    )
     assert store.read_now(lambda c: rewards.current(c, "ep", None)) == REWARD
     assert store.read_now(lambda c: rewards.of_population(c, 0)) == [REWARD]
     assert store.read_now(lambda c: episodes.find_completion(c, "c")) == "ep"
@@ -98,7 +116,12 @@ def test_the_end_of_a_completion_keeps_tokens_reason_and_versions(store: Store) 
     end = CompletionEnd("finished", 3.0, 4, 5, 10, 20, 8, "stop,length")
     store.submit(lambda c: episodes.end_completion(c, "c", end)).result(10)
     row = store.read_now(lambda c: c.execute(sa.select(tables.completions)).one())
-    assert (row.version, row.last_version, row.completion_tokens, row.finish_reasons) == (4, 5, 20, "stop,length")
+    assert (row.version, row.last_version, row.completion_tokens, row.finish_reasons) == (
+        4,
+        5,
+        20,
+        "stop,length",
+    )
 
 
 def test_completions_of_a_dead_gateway_are_marked_lost(store: Store) -> None:
@@ -112,7 +135,10 @@ def test_a_superseded_reward_stays_on_record_and_no_longer_counts(store: Store) 
     store.submit(lambda c: rewards.insert(c, REWARD)).result(10)
     store.submit(lambda c: rewards.supersede(c, "ep", None)).result(10)
     assert store.read_now(lambda c: rewards.of_episode(c, "ep")) == []
-    assert store.read_now(lambda c: c.execute(sa.select(sa.func.count()).select_from(tables.rewards)).scalar()) == 1
+    assert (
+        store.read_now(lambda c: c.execute(sa.select(sa.func.count()).select_from(tables.rewards)).scalar())
+        == 1
+    )
 
 
 def test_dropped_episodes_do_not_count_for_their_member(store: Store) -> None:
@@ -130,15 +156,22 @@ def test_a_job_that_fails_takes_only_its_own_writes_back(store: Store) -> None:
         rewards.insert(connection, REWARD)
         raise KeyError("half-way")
 
-    one = store.submit(lambda c: rewards.insert(c, RewardRow("a", "ep", None, 1.0, None, "accepted", False, 1.0)))
+    one = store.submit(
+        lambda c: rewards.insert(c, RewardRow("a", "ep", None, 1.0, None, "accepted", False, 1.0))
+    )
     two = store.submit(half)
-    three = store.submit(lambda c: rewards.insert(c, RewardRow("b", "ep", None, 2.0, None, "accepted", False, 1.0)))
+    three = store.submit(
+        lambda c: rewards.insert(c, RewardRow("b", "ep", None, 2.0, None, "accepted", False, 1.0))
+    )
     hold.set()
     one.result(10)
     three.result(10)
     with pytest.raises(KeyError):
         two.result(10)
-    assert store.read_now(lambda c: c.execute(sa.select(tables.rewards.c.reward_id)).scalars().all()) == ["a", "b"]
+    assert store.read_now(lambda c: c.execute(sa.select(tables.rewards.c.reward_id)).scalars().all()) == [
+        "a",
+        "b",
+    ]
 
 
 def test_jobs_run_in_order_and_see_what_came_before(store: Store) -> None:
@@ -233,7 +266,9 @@ def test_a_full_disk_fails_the_write_and_keeps_nothing_of_it(store: Store) -> No
         ({"noise_version": 2}, ("1", "2")),
     ],
 )
-def test_a_store_of_another_base_is_refused_with_both_values(change: dict[str, object], shown: tuple[str, str]) -> None:
+def test_a_store_of_another_base_is_refused_with_both_values(
+    change: dict[str, object], shown: tuple[str, str]
+) -> None:
     loaded = RunRow(**{**{name: getattr(RUN, name) for name in RunRow.__slots__}, **change})
     with pytest.raises(StoreMismatch) as error:
         runs.check_identity(RUN, loaded, "s.sqlite")
@@ -256,7 +291,9 @@ def test_the_journal_is_a_chain_and_a_changed_or_missing_record_is_noticed(store
     second = record(2, first.chain, digest=None)
     for row in (first, second):
         store.submit(lambda c, row=row: journal.append(c, row)).result(10)
-    store.submit(lambda c: journal.mark_applied(c, 2, Applied(6.0, b"\x04" * 32, 0.5, 0.3, 0.1, None, 2))).result(10)
+    store.submit(
+        lambda c: journal.mark_applied(c, 2, Applied(6.0, b"\x04" * 32, 0.5, 0.3, 0.1, None, 2))
+    ).result(10)
     rows = store.read_now(journal.verified)
     assert [row.version for row in rows] == [1, 2]
     assert (rows[1].digest, rows[1].seconds, rows[1].cosine) == (b"\x04" * 32, 0.5, None)

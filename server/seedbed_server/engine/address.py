@@ -40,7 +40,9 @@ def check_address(seed: int, sigma: float) -> Address:
     if not math.isfinite(sigma):
         raise AddressError(f"sigma: {sigma} is not a finite number; use a small one such as 0.005")
     if sigma == 0:
-        raise AddressError("sigma: 0 perturbs nothing; leave the address out to ask the unperturbed live model")
+        raise AddressError(
+            "sigma: 0 perturbs nothing; leave the address out to ask the unperturbed live model"
+        )
     if abs(sigma) > 1e3 or abs(sigma) < 1e-30:
         raise AddressError(f"sigma: {sigma} is outside 1e-30 to 1000; use a small one such as 0.005")
     return Address(seed, sigma)
@@ -78,4 +80,5 @@ class Namespace:
         return parsed
 
     def at(self, epoch: int) -> Namespace:
+        """The same address in another epoch."""
         return Namespace(epoch, self.address)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -49,14 +48,22 @@ def register() -> None:
                 self._mask = mask.masked_fill_(beyond, float("-inf"))[:, None, None]
 
         def forward_decode(
-            self, q: Tensor, k: Tensor, v: Tensor, layer: Any, forward_batch: ForwardBatch, save_kv_cache: bool = True
+            self,
+            q: Tensor,
+            k: Tensor,
+            v: Tensor,
+            layer: Any,
+            forward_batch: ForwardBatch,
+            save_kv_cache: bool = True,
         ) -> Tensor:
             pool = self.token_to_kv_pool
             windowed = layer.sliding_window_size is not None and layer.sliding_window_size > -1
             if layer.is_cross_attention or windowed or pool.dtype != q.dtype:
                 return super().forward_decode(q, k, v, layer, forward_batch, save_kv_cache)  # type: ignore[no-any-return]
             if save_kv_cache and k is not None:
-                pool.set_kv_buffer(layer, KVWriteLoc(forward_batch.out_cache_loc, self.swa_out_cache_loc), k, v)
+                pool.set_kv_buffer(
+                    layer, KVWriteLoc(forward_batch.out_cache_loc, self.swa_out_cache_loc), k, v
+                )
             rows, longest = self._tokens.shape
             heads, size, value_size = layer.tp_k_head_num, layer.qk_head_dim, layer.v_head_dim
             flat = self._tokens.view(-1)
@@ -69,7 +76,9 @@ def register() -> None:
             values = gather(pool.get_value_buffer(layer.layer_id), value_size)
             # The query heads that share a key head become its query length: nothing is repeated.
             query = q.reshape(rows, heads, -1, size)
-            out = F.scaled_dot_product_attention(query, keys, values, attn_mask=self._mask, scale=layer.scaling)
+            out = torch.nn.functional.scaled_dot_product_attention(
+                query, keys, values, attn_mask=self._mask, scale=layer.scaling
+            )
             return out.reshape(rows, layer.tp_q_head_num * value_size)
 
     register_attention_backend(BACKEND)(lambda runner: BatchedCpuAttention(runner))

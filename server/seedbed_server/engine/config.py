@@ -65,9 +65,7 @@ class EngineConfig:
         if not self.model_path:
             raise ConfigError("model_path: it is empty; give a local model folder or a hub id")
         if not self.model_name or ":" in self.model_name:
-            raise ConfigError(
-                f"model_name: {self.model_name!r} cannot be served; use a name that is not empty and has no colon"
-            )
+            raise ConfigError(f"model_name: {self.model_name!r} cannot be served; use a name without a colon")
         for name in (
             "slots",
             "max_running_requests",
@@ -95,6 +93,7 @@ class EngineConfig:
                 )
 
     def to_json(self) -> str:
+        """All fields, as `from_json` reads them."""
         return json.dumps(asdict(self))
 
     @classmethod

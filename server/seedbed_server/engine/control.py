@@ -12,7 +12,15 @@ from typing import Any
 import torch.distributed
 from sglang.srt.managers.io_struct import BaseReq, hook_custom_types
 
-__all__ = ["ControlError", "ControlReply", "ControlRequest", "answer", "call", "install_main", "install_scheduler"]
+__all__ = [
+    "ControlError",
+    "ControlReply",
+    "ControlRequest",
+    "answer",
+    "call",
+    "install_main",
+    "install_scheduler",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -25,15 +33,19 @@ class ControlError(RuntimeError):
         self.kind = kind
 
 
-class ControlRequest(BaseReq, kw_only=True):  # type: ignore[misc]
+class ControlRequest(BaseReq, kw_only=True):  # type: ignore[misc, call-arg]
+    """One operation of `seedbed_server.engine.operations` and its arguments, by name."""
+
     operation: str
-    payload: dict[str, Any] = {}
+    payload: dict[str, Any] = {}  # noqa: RUF012 (a struct, copied for each)
 
 
-class ControlReply(BaseReq, kw_only=True):  # type: ignore[misc]
+class ControlReply(BaseReq, kw_only=True):  # type: ignore[misc, call-arg]
+    """Its result, or the class name and message of what it raised."""
+
     kind: str = ""
     message: str = ""
-    payload: dict[str, Any] = {}
+    payload: dict[str, Any] = {}  # noqa: RUF012 (a struct, copied for each)
 
 
 hook_custom_types(ControlRequest, ControlReply)
@@ -59,12 +71,14 @@ def answer(scheduler: Any, request: ControlRequest) -> ControlReply:
 
 
 def install_scheduler(scheduler: Any) -> None:
+    """Makes a scheduler answer our requests."""
     from sglang.utils import TypeBasedDispatcher
 
     scheduler._request_dispatcher += TypeBasedDispatcher([(ControlRequest, lambda r: answer(scheduler, r))])
 
 
 def install_main(tokenizer_manager: Any) -> None:
+    """Gives the main process a place to await the answers."""
     from sglang.srt.managers.communicator import FanOutCommunicator
     from sglang.utils import TypeBasedDispatcher
 

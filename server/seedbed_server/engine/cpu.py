@@ -90,6 +90,7 @@ class _TorchvisionSchemas(importlib.abc.MetaPathFinder):
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
         if name == "torchvision" and self._library is None:
-            self._library = torch.library.Library("torchvision", "DEF")
+            self._library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
             for operator in ("nms", "qnms"):
-                self._library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+                schema = f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+                self._library.define(schema)  # type: ignore[no-untyped-call]

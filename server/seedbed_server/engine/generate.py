@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from seedbed.v1 import engine_pb2
@@ -16,7 +16,7 @@ class GenerateError(ValueError):
 
 async def generate(
     engine: Any, request: engine_pb2.GenerateRequest, namespace: str
-) -> AsyncIterator[engine_pb2.GenerateResponse]:
+) -> AsyncGenerator[engine_pb2.GenerateResponse, None]:
     """Pieces of one answer; the last one has `finish` (without versions, which the caller knows).
 
     Closing the iterator early stops the generation. Raises GenerateError.
@@ -84,7 +84,9 @@ def _ids(engine: Any, ids: Any) -> list[int]:
         raise GenerateError("token_ids: it is empty; give at least one token")
     for token in ids:
         if token >= vocabulary:
-            raise GenerateError(f"token_ids: {token} is outside the vocabulary of {vocabulary}; use the model's tokens")
+            raise GenerateError(
+                f"token_ids: {token} is outside the vocabulary of {vocabulary}; use the model's tokens"
+            )
     return list(ids)
 
 

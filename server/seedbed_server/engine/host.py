@@ -1,4 +1,4 @@
-"""Starts SGLang in this process and proves, before anything is served, that our plugin does its work in it."""
+"""Starts SGLang in this process and proves, before anything is served, that our plugin works in it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def resolve(config: EngineConfig) -> EngineConfig:
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda" and not torch.cuda.is_available():
-        raise RefusedError("device: cuda was asked for, but torch sees no GPU; use cpu, or run setup again with --gpu")
+        raise RefusedError(
+            "device: cuda was asked for, but torch sees no GPU; use cpu, or run setup again with --gpu"
+        )
     slots = config.slots or (64 if device == "cuda" else 16)
     dtype = config.dtype
     if dtype == "auto":
@@ -48,15 +50,17 @@ def _local(path: str) -> Path:
     if Path(path).is_dir():
         return Path(path).resolve()
     if path.startswith(("/", ".", "~")):
-        raise RefusedError(f"model_path: there is no folder {path}; fetch the model first, or correct the path")
+        raise RefusedError(
+            f"model_path: there is no folder {path}; fetch the model first, or correct the path"
+        )
     from huggingface_hub import snapshot_download
 
     try:
         return Path(snapshot_download(path))
     except Exception as error:
         raise RefusedError(
-            f"model_path: {path!r} is no local folder and could not be had from the hub ({type(error).__name__}: "
-            f"{error}); give a local folder, or check the id and the network"
+            f"model_path: {path!r} is no local folder and could not be had from the hub "
+            f"({type(error).__name__}: {error}); give a local folder, or check the id and the network"
         ) from error
 
 
@@ -95,8 +99,7 @@ def start(config: EngineConfig) -> Any:
         arguments["mem_fraction_static"] = 0.3
         if batched:
             attention.register()
-    engine = sglang.Engine(**arguments)
-    return engine
+    return sglang.Engine(**arguments)
 
 
 def check_hooks(description: dict[str, Any]) -> None:
@@ -137,10 +140,12 @@ async def check_isolation(engine: Any) -> None:
         raise RefusedError("SGLang found no prefix in its own cache; start it with the radix cache on")
     if isolated != 0:
         raise RefusedError(
-            f"SGLang matched {isolated} cached tokens across two namespaces, so members would read each other's "
-            "cache; install the pinned release of SGLang with ./run setup, and no plugin that changes its cache"
+            f"SGLang matched {isolated} cached tokens across two namespaces, so members would read "
+            "each other's cache; install the pinned release of SGLang with ./run setup, and no plugin "
+            "that changes its cache"
         )
 
 
 async def describe(engine: Any) -> dict[str, Any]:
+    """What the scheduler says of its model. Raises ControlError when the model could not be covered."""
     return await control.call(engine.tokenizer_manager, "describe")

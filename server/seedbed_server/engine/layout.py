@@ -43,8 +43,8 @@ class Kind(Enum):
 class Parameter:
     """One checkpoint parameter.
 
-    `data` is a view of the live weights: [m, n] for a matrix, [n] for a bias or norm; for a vocabulary without
-    the rows that SGLang pads it with.
+    `data` is a view of the live weights: [m, n] for a matrix, [n] for a bias or norm; for a vocabulary
+    without the rows that SGLang pads it with.
     """
 
     name: str
@@ -54,6 +54,7 @@ class Parameter:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """As in the checkpoint."""
         return tuple(self.data.shape)
 
 
@@ -69,6 +70,13 @@ class Site:
     weights: tuple[Parameter, ...]
     biases: tuple[Parameter, ...] = ()
 
+    @property
+    def held_rows(self) -> int:
+        """Rows of the module's own weight, with those that SGLang pads a vocabulary with."""
+        weight = self.module.weight
+        assert isinstance(weight, Tensor)
+        return weight.shape[0]
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -82,6 +90,7 @@ class Layout:
 
     @property
     def covered(self) -> tuple[Parameter, ...]:
+        """Those that perturbations and updates move."""
         return tuple(p for p in self.parameters if p.coverage is not Coverage.EXCLUDED)
 
 
@@ -94,7 +103,9 @@ class _Scope:
 
     def coverage(self, name: str, natural: Coverage, linear: bool) -> Coverage:
         inside = (
-            linear if self.scope == "all-linear" else any(fnmatchcase(name, p) for p in self.patterns or ["*"])
+            linear
+            if self.scope == "all-linear"
+            else any(fnmatchcase(name, p) for p in self.patterns or ["*"])
         )
         if not inside or any(fnmatchcase(name, p) for p in self.exclude):
             return Coverage.EXCLUDED
@@ -135,9 +146,13 @@ def lay_out(model: nn.Module, scope: str = "full", exclude: list[str] | None = N
         parameters.append(Parameter(name, Coverage.EXCLUDED, Coverage.EXCLUDED, tensor.data))
     for pattern in exclude:
         if not any(fnmatchcase(p.name, pattern) for p in parameters):
-            raise LayoutError(f"exclude: {pattern!r} matches no parameter of this model; correct or remove it")
+            raise LayoutError(
+                f"exclude: {pattern!r} matches no parameter of this model; correct or remove it"
+            )
     if all(p.coverage is Coverage.EXCLUDED for p in parameters):
-        raise LayoutError(f"scope: {scope!r} leaves nothing to perturb; use full, all-linear or other patterns")
+        raise LayoutError(
+            f"scope: {scope!r} leaves nothing to perturb; use full, all-linear or other patterns"
+        )
     parameters.sort(key=lambda p: p.name)
     return Layout(tuple(sites), tuple(parameters))
 
@@ -202,7 +217,9 @@ def _plain(name: str, module: nn.Module, attribute: str) -> Tensor:
     """The module's weight; refuses weights that are not what the checkpoint says (packed, quantised)."""
     weight: Tensor = getattr(module, attribute).data
     if str(weight.dtype) not in ("torch.float32", "torch.bfloat16"):
-        raise LayoutError(f"{name}: {weight.dtype} weights cannot be updated; serve a float32 or bfloat16 model")
+        raise LayoutError(
+            f"{name}: {weight.dtype} weights cannot be updated; serve a float32 or bfloat16 model"
+        )
     if getattr(module, "use_intel_amx_backend", False):
-        raise LayoutError(f"{name}: its weights are packed for AMX, which an update cannot write; set dtype float32")
+        raise LayoutError(f"{name}: its weights are packed for AMX, which no update can write; use float32")
     return weight

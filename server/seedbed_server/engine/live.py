@@ -19,10 +19,11 @@ from seedbed_server.engine.slots import SlotTable
 __all__ = ["CONFIG_VARIABLE", "Live", "configured", "live_of"]
 
 CONFIG_VARIABLE = "SEEDBED_ENGINE"
-"""Environment variable that carries the engine's settings to SGLang's processes; without it the plugin sleeps."""
+"""Environment variable that carries the settings to SGLang's processes; without it the plugin sleeps."""
 
 
 def configured() -> EngineConfig | None:
+    """The settings of the engine that this process belongs to, if it belongs to one."""
     text = os.environ.get(CONFIG_VARIABLE)
     return EngineConfig.from_json(text) if text else None
 
@@ -46,8 +47,8 @@ class Live:
         version: updates since the base.
         epoch: rises with every change of the weights and is never used again.
         broken: why these weights cannot be accounted for; nothing is generated from then on.
-        requests, rows, head: coefficients of the batch that is being computed: a row for each request, for each
-            token, and for each row that the head sees.
+        requests, rows, head: coefficients of the batch that is being computed: a row for each request, for
+            each token, and for each row that the head sees.
         last: the record that made this version, and the answer that it got, so that repeating it is safe.
     """
 
@@ -78,14 +79,17 @@ class Live:
 
     @property
     def dtype(self) -> str:
+        """The live dtype, such as `float32`."""
         return str(self.layout.parameters[0].data.dtype).removeprefix("torch.")
 
     @property
     def model_folder(self) -> Path:
+        """Where the base was loaded from."""
         return Path(self.config.model_path)
 
     @property
     def weight_bytes(self) -> int:
+        """Bytes of all weights."""
         return sum(p.data.numel() * p.data.element_size() for p in self.layout)
 
     def measure(self) -> bytes:
@@ -107,6 +111,7 @@ class Live:
         return rows_of([Namespace.parse(text).address for text in namespaces], self.slots)
 
     def state(self) -> dict[str, Any]:
+        """Where the weights stand, for an answer."""
         return {
             "version": self.version,
             "digest": self.digest,

@@ -7,7 +7,7 @@ OpenAI's shape, and tokens are counted.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,6 +63,7 @@ class Tally:
     finish_reasons: dict[int, str] = field(default_factory=dict)
 
     def add_usage(self, usage: dict[str, Any]) -> None:
+        """Takes over OpenAI's `usage` object."""
         self.prompt_tokens = usage.get("prompt_tokens") or 0
         self.completion_tokens = usage.get("completion_tokens") or 0
         self.cached_tokens = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
@@ -78,38 +79,19 @@ class OpenAIRoutes:
         chat = OpenAIServingChat(engine.tokenizer_manager, engine.template_manager)
         self._routes: dict[str, tuple[type, Any]] = {"/v1/chat/completions": (ChatCompletionRequest, chat)}
 
-    async def run(self, route: str, body: bytes, namespace: str, tally: Tally) -> AsyncIterator[Head | Chunk]:
+    async def run(
+        self, route: str, body: bytes, namespace: str, tally: Tally
+    ) -> AsyncGenerator[Head | Chunk, None]:
         """One head, then chunks. `tally` is complete when the last one was taken.
 
         Closing the iterator early stops the generation.
         """
-        if route not in self._routes:
-            known = ", ".join(sorted(self._routes))
-            for part in _failed(404, f"route: {route!r} is not served; use one of {known}", None):
-                yield part
-            return
-        kind, handler = self._routes[route]
         try:
-            values = json.loads(body)
-            if not isinstance(values, dict):
-                raise ValueError("the body is no JSON object")
-            for name in _INTERNAL:
-                if values.get(name) is not None:
-                    raise ValueError(f"{name}: this field is not open to clients; leave it out")
-            request = kind(**values)
-        except ValidationError as error:
-            first = error.errors()[0]
-            param = ".".join(str(p) for p in first["loc"])
-            for part in _failed(400, f"{param}: {first['msg']} (given: {_short(first['input'])})", param):
+            handler, request, asked_usage = self._parse(route, body)
+        except _Refused as refused:
+            for part in _failed(refused.status, str(refused), refused.param):
                 yield part
             return
-        except ValueError as error:
-            for part in _failed(400, str(error), str(error).partition(":")[0]):
-                yield part
-            return
-        asked_usage = bool((values.get("stream_options") or {}).get("include_usage"))
-        if request.stream:
-            request.stream_options = _with_usage(request.stream_options)
         request.extra_key = namespace
         response = await handler.handle_request(request, None)
         if hasattr(response, "body_iterator"):
@@ -126,9 +108,43 @@ class OpenAIRoutes:
             yield Head(200, "application/json")
             yield Chunk(json.dumps(values, ensure_ascii=False).encode())
         else:
-            error = json.loads(bytes(response.body))
-            for part in _failed(response.status_code, error.get("message", ""), error.get("param")):
+            failure = json.loads(bytes(response.body))
+            for part in _failed(response.status_code, failure.get("message", ""), failure.get("param")):
                 yield part
+
+    def _parse(self, route: str, body: bytes) -> tuple[Any, Any, bool]:
+        """Handler, request, and whether the client wants a usage event of its own. Raises _Refused."""
+        if route not in self._routes:
+            known = ", ".join(sorted(self._routes))
+            raise _Refused(f"route: {route!r} is not served; use one of {known}", None, 404)
+        kind, handler = self._routes[route]
+        try:
+            values = json.loads(body)
+        except ValueError as error:
+            raise _Refused(f"the body is no JSON ({error}); send one JSON object", None) from error
+        if not isinstance(values, dict):
+            raise _Refused("the body is no JSON object; send one", None)
+        for name in _INTERNAL:
+            if values.get(name) is not None:
+                raise _Refused(f"{name}: this field is not open to clients; leave it out", name)
+        try:
+            request = kind(**values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            param = ".".join(str(p) for p in first["loc"])
+            raise _Refused(f"{param}: {first['msg']} (given: {_short(first['input'])})", param) from error
+        except ValueError as error:
+            raise _Refused(str(error), None) from error
+        asked_usage = bool((values.get("stream_options") or {}).get("include_usage"))
+        if request.stream:
+            request.stream_options = _with_usage(request.stream_options)
+        return handler, request, asked_usage
+
+
+class _Refused(ValueError):
+    def __init__(self, message: str, param: str | None, status: int = 400) -> None:
+        super().__init__(message)
+        self.param, self.status = param, status
 
 
 def _with_usage(options: Any) -> Any:

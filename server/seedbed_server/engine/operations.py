@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from seedbed.v1 import engine_pb2
 
+from seedbed.v1 import engine_pb2
 from seedbed_server.engine.address import Namespace
 from seedbed_server.engine.live import Live, live_of
 from seedbed_server.engine.plugin import missing
@@ -114,15 +114,20 @@ def _update(scheduler: Any, payload: dict[str, Any]) -> dict[str, Any]:
         return live.last[1]
     if (payload["from_version"], payload["from_digest"]) != (live.version, live.digest):
         raise FenceError(
-            f"from_version, from_digest: version {payload['from_version']} {payload['from_digest'].hex()[:12]} "
-            f"given, but version {live.version} {live.digest.hex()[:12]} is live; describe the engine and go on from there"
+            f"from_version, from_digest: version {payload['from_version']} with "
+            f"{payload['from_digest'].hex()[:12]} given, but version {live.version} with "
+            f"{live.digest.hex()[:12]} is live; describe the engine and go on from there"
         )
     record = engine_pb2.UpdateRecord.FromString(raw)
     step = step_of(record, live.config.rounding)
     if step.version != live.version + 1:
-        raise FenceError(f"version: {step.version} does not follow {live.version}; make version {live.version + 1}")
+        raise FenceError(
+            f"version: {step.version} does not follow {live.version}; make version {live.version + 1}"
+        )
     if record.from_digest and record.from_digest != live.digest:
-        raise FenceError("record.from_digest: the record was made for other weights; replay the journal before it")
+        raise FenceError(
+            "record.from_digest: the record was made for other weights; replay the journal before it"
+        )
     started = time.perf_counter()
     with _changing_weights(scheduler, live) as retracted:
         tally = Tally() if live.dtype == "bfloat16" else None
@@ -151,16 +156,24 @@ def _restore(scheduler: Any, payload: dict[str, Any]) -> dict[str, Any]:
     version: int = payload["version"]
     for step in steps:
         if step.version != version + 1:
-            raise FenceError(f"records: version {step.version} does not follow {version}; give all of them in order")
+            raise FenceError(
+                f"records: version {step.version} does not follow {version}; give all of them in order"
+            )
         version = step.version
     folder = Path(payload["folder"]) if payload["folder"] else live.model_folder
     with _changing_weights(scheduler, live):
         load_folder(live.layout, folder)
         if not payload["folder"]:
-            _demand(live.measure(), live.start_digest, "the base's weights on disk are not those of the start")
+            _demand(
+                live.measure(), live.start_digest, "the base's weights on disk are not those of the start"
+            )
         for record, step in zip(records, steps, strict=True):
             if record.from_digest:
-                _demand(live.measure(), record.from_digest, f"version {step.version - 1} is not what its record says")
+                _demand(
+                    live.measure(),
+                    record.from_digest,
+                    f"version {step.version - 1} is not what its record says",
+                )
             _apply(live, step, None)
         digest = live.measure()
         if payload["digest"]:

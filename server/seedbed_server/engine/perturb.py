@@ -39,9 +39,11 @@ class Rows:
         return Rows(self.matrix.repeat_interleave(times, 0), self.vector.repeat_interleave(times, 0))
 
     def select(self, index: Tensor) -> Rows:
+        """The rows of these indices, in their order."""
         return Rows(self.matrix[index], self.vector[index])
 
     def slice(self, start: int, stop: int) -> Rows:
+        """Rows [start, stop)."""
         return Rows(self.matrix[start:stop], self.vector[start:stop])
 
     def __len__(self) -> int:

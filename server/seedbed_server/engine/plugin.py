@@ -138,7 +138,9 @@ def _after_pruned(states: Any, processor: Any, *args: Any, **kwargs: Any) -> Non
     _live.head, _live.head_taken = rows, 0
 
 
-def _around_head(compute: Callable[..., Any], processor: Any, states: Any, head: Any, *args: Any, **kwargs: Any) -> Any:
+def _around_head(
+    compute: Callable[..., Any], processor: Any, states: Any, head: Any, *args: Any, **kwargs: Any
+) -> Any:
     y = compute(processor, states, head, *args, **kwargs)
     if _live is not None and _live.head is not None:
         factors = _live.slots.factors.get(id(head))
@@ -153,7 +155,10 @@ def _around_head(compute: Callable[..., Any], processor: Any, states: Any, head:
 HOOKS: dict[str, tuple[str, Callable[..., Any]]] = {
     f"{_SRT}.model_executor.model_runner.ModelRunner.load_model": ("AFTER", _after_load),
     f"{_SRT}.managers.scheduler.Scheduler.init_request_dispatcher": ("AFTER", _after_scheduler_dispatcher),
-    f"{_SRT}.managers.tokenizer_manager.TokenizerManager.init_communicators": ("AFTER", _after_main_communicators),
+    f"{_SRT}.managers.tokenizer_manager.TokenizerManager.init_communicators": (
+        "AFTER",
+        _after_main_communicators,
+    ),
     f"{_SRT}.managers.tokenizer_manager.TokenizerManager.generate_request": ("BEFORE", _before_generate),
     f"{_SRT}.managers.scheduler.Scheduler.handle_generate_request": ("BEFORE", _before_intake),
     f"{_SRT}.model_executor.forward_batch_info.ForwardBatch.init_new": ("AFTER", _after_batch),

@@ -40,14 +40,17 @@ class EngineProcess:
 
     @property
     def alive(self) -> bool:
+        """Whether the child runs."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def pid(self) -> int | None:
+        """Its process id, also when it has ended."""
         return self._process.pid if self._process else None
 
     @property
     def returncode(self) -> int | None:
+        """Its exit code once it has ended."""
         return self._process.poll() if self._process else None
 
     def launch(self) -> None:
@@ -64,13 +67,15 @@ class EngineProcess:
         threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True).start()
 
     def wait_ready(self, timeout: float) -> None:
-        """Blocks until it serves. Raises EngineRefusedError when it ends first or takes longer; it is ended then."""
+        """Blocks until it serves. Raises EngineRefusedError, and ends it, if it does not."""
         try:
             while True:
                 line = self._lines.get(timeout=timeout)
                 if line is None:
                     code = self._process.wait(10) if self._process else None
-                    raise EngineRefusedError(f"the engine ended with exit code {code} before it served; see its log")
+                    raise EngineRefusedError(
+                        f"the engine ended with exit code {code} before it served; see its log"
+                    )
                 with contextlib.suppress(json.JSONDecodeError):
                     event = json.loads(line)
                     if event.get("event") == "ready":

@@ -34,6 +34,7 @@ logger = logging.getLogger("seedbed.engine")
 
 
 def main() -> int:
+    """Runs one engine; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m seedbed_server.engine", description=__doc__)
     parser.add_argument("--config", required=True, help="settings as one JSON object")
     arguments = parser.parse_args()
@@ -72,10 +73,12 @@ def _address(address: str) -> Iterator[None]:
         return
     path = Path(address.removeprefix("unix:"))
     if len(os.fsencode(path)) > 100:
-        raise RefusedError(f"address: {path} is longer than a unix socket's name may be; use a shorter folder")
+        raise RefusedError(
+            f"address: {path} is longer than a unix socket's name may be; use a shorter folder"
+        )
     if not path.parent.is_dir():
         raise RefusedError(f"address: there is no folder {path.parent}; make it first")
-    with open(f"{path}.lock", "w") as lock:
+    with path.with_name(f"{path.name}.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -109,8 +112,8 @@ def _run(config: EngineConfig, say: Any) -> int:
 async def _serve(engine: Any, config: EngineConfig, say: Any) -> int:
     import grpc
     from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-    from seedbed.v1 import engine_pb2_grpc
 
+    from seedbed.v1 import engine_pb2_grpc
     from seedbed_server.engine import control, host
     from seedbed_server.engine.service import EngineService
 
@@ -137,7 +140,9 @@ async def _serve(engine: Any, config: EngineConfig, say: Any) -> int:
         if server.add_insecure_port(config.address) == 0:
             raise host.RefusedError(f"address: {config.address} cannot be bound; is another engine there?")
     except RuntimeError as error:
-        raise host.RefusedError(f"address: {config.address} cannot be bound ({error}); choose another one") from error
+        raise host.RefusedError(
+            f"address: {config.address} cannot be bound ({error}); choose another one"
+        ) from error
     finally:
         os.umask(old_mask)
     await server.start()

@@ -10,8 +10,8 @@ from contextlib import aclosing
 from typing import Any, NoReturn
 
 import grpc
-from seedbed.v1 import engine_pb2, engine_pb2_grpc
 
+from seedbed.v1 import engine_pb2, engine_pb2_grpc
 from seedbed_server.engine import control
 from seedbed_server.engine.address import UNPERTURBED, AddressError, Namespace, check_address
 from seedbed_server.engine.config import EngineConfig
@@ -31,7 +31,7 @@ _CODES = {
     "WeightsError": grpc.StatusCode.FAILED_PRECONDITION,
     "LayoutError": grpc.StatusCode.FAILED_PRECONDITION,
 }
-Context = grpc.aio.ServicerContext  # type: ignore[type-arg]
+Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class EngineService(engine_pb2_grpc.EngineServiceServicer):
@@ -59,7 +59,9 @@ class EngineService(engine_pb2_grpc.EngineServiceServicer):
 
     # -- what may be asked at any time -------------------------------------------------------------
 
-    async def Describe(self, request: engine_pb2.DescribeRequest, context: Context) -> engine_pb2.DescribeResponse:
+    async def Describe(
+        self, request: engine_pb2.DescribeRequest, context: Context
+    ) -> engine_pb2.DescribeResponse:
         await self._fence(request.term, context)
         d = self.description
         answer = engine_pb2.DescribeResponse(
@@ -144,7 +146,9 @@ class EngineService(engine_pb2_grpc.EngineServiceServicer):
     ) -> engine_pb2.ApplyUpdateResponse:
         await self._fence(request.term, context)
         if not request.HasField("record"):
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "record: it is missing; give one update record")
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, "record: it is missing; give one update record"
+            )
         reply = await self._change(
             context,
             "update",
@@ -161,7 +165,9 @@ class EngineService(engine_pb2_grpc.EngineServiceServicer):
             retracted=reply["retracted"],
         )
 
-    async def Restore(self, request: engine_pb2.RestoreRequest, context: Context) -> engine_pb2.RestoreResponse:
+    async def Restore(
+        self, request: engine_pb2.RestoreRequest, context: Context
+    ) -> engine_pb2.RestoreResponse:
         await self._fence(request.term, context)
         await self._change(
             context,
@@ -179,7 +185,8 @@ class EngineService(engine_pb2_grpc.EngineServiceServicer):
         self.heard = time.monotonic()
         if not request.folder.startswith("/"):
             await context.abort(
-                grpc.StatusCode.INVALID_ARGUMENT, f"folder: {request.folder!r} is not absolute; give a full path"
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"folder: {request.folder!r} is not absolute; give a full path",
             )
         reply = await self._change(context, "snapshot", folder=request.folder)
         return engine_pb2.SnapshotResponse(state=self._state_message(), bytes=reply["bytes"])
@@ -197,7 +204,8 @@ class EngineService(engine_pb2_grpc.EngineServiceServicer):
         if term and term < self._term:
             await context.abort(
                 grpc.StatusCode.FAILED_PRECONDITION,
-                f"term: {term} has passed, a gateway of term {self._term} holds this engine; stop the older gateway",
+                f"term: {term} has passed, a gateway of term {self._term} holds this engine; "
+                "stop the older gateway",
             )
         if term:
             self._term, self.heard = term, time.monotonic()
@@ -210,7 +218,9 @@ class EngineService(engine_pb2_grpc.EngineServiceServicer):
         except AddressError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         if self.broken.is_set():
-            await context.abort(grpc.StatusCode.DATA_LOSS, "the weights cannot be accounted for; restart the engine")
+            await context.abort(
+                grpc.StatusCode.DATA_LOSS, "the weights cannot be accounted for; restart the engine"
+            )
         try:
             await asyncio.wait_for(self._open.wait(), self.config.hold_seconds)
         except TimeoutError:

@@ -82,6 +82,7 @@ class SlotTable:
 
     @property
     def resident(self) -> int:
+        """Seeds that have a slot."""
         return len(self._resident)
 
     def acquire(self, seeds: Iterable[int]) -> dict[int, int]:
@@ -107,7 +108,7 @@ class SlotTable:
 
     def _fill(self, slot: int, seed: int) -> None:
         values = self._plan.draw(seed).to(self.dtype)
-        torch._foreach_copy_(self._targets[slot], list(values.split(self._lengths)))
+        torch._foreach_copy_(self._targets[slot], list(torch.split(values, self._lengths)))
 
     def _zeros(self, *shape: int) -> Tensor:
         return torch.zeros(shape, dtype=self.dtype, device=self.device)
@@ -128,7 +129,7 @@ class SlotTable:
         if site.kind is Kind.VOCABULARY:
             (weight,) = site.weights
             rows, columns = weight.shape
-            padded: int = site.module.weight.shape[0]  # type: ignore[assignment]
+            padded = site.held_rows
             a, b = self._zeros(self.count, padded), self._zeros(self.count, columns)
             self._add(weight, Factor.A, rows, a[:, :rows])
             self._add(weight, Factor.B, columns, b)

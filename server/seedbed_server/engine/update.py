@@ -111,6 +111,7 @@ class Tally:
 
     @property
     def cosine(self) -> float | None:
+        """Between realised and exact step; None where one of them is zero."""
         product = math.sqrt(self.realised) * math.sqrt(self.exact)
         return self.dot / product if product else None
 
@@ -218,7 +219,8 @@ def _round_stochastically(value: Tensor, words: Tensor) -> Tensor:
     """float32 to bfloat16: adds 16 random bits below the last kept one, then cuts.
 
     The chance of rounding away from zero is the fraction that is cut, so that the mean is the value
-    (Gupta et al., "Deep learning with limited numerical precision", ICML 2015, section 3). Finite values only.
+    (Gupta et al., "Deep learning with limited numerical precision", ICML 2015, section 3).
+    Finite values only.
     """
     bits = value.view(torch.int32).to(torch.int64) & 0xFFFFFFFF
     kept = (bits + (words & 0xFFFF)) & 0xFFFF0000

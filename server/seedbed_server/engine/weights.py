@@ -64,7 +64,11 @@ def save_folder(layout: Layout, model_folder: Path, folder: Path, note: dict[str
         _sync_directory(folder.parent)
     except (OSError, SafetensorError) as error:
         full = getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error)
-        remedy = "free some space or name a folder on another disk" if full else "check the disk and its permissions"
+        remedy = (
+            "free some space or name a folder on another disk"
+            if full
+            else "check the disk and its permissions"
+        )
         raise WeightsError(f"folder: {folder} could not be written ({error}); {remedy}") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -86,8 +90,8 @@ def load_folder(layout: Layout, folder: Path) -> None:
                     shape = tuple(tensors.get_slice(name).get_shape())
                     if parameter is not None and shape != parameter.shape:
                         raise WeightsError(
-                            f"folder: {name} in {file} has the shape {shape} and the live model {parameter.shape}; "
-                            "name a folder of the same model"
+                            f"folder: {name} in {file} has the shape {shape} and the live model "
+                            f"{parameter.shape}; name a folder of the same model"
                         )
     except (OSError, SafetensorError) as error:
         raise WeightsError(f"folder: {folder} cannot be read ({error}); take another snapshot") from error
@@ -148,5 +152,3 @@ def _sync_directory(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-

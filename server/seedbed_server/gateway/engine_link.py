@@ -152,6 +152,7 @@ class EngineLink:
     def condemn(self, reason: str) -> None:
         """The engine does not do what it must: end it and start another."""
         self._condemned = reason
+        self.state, self.problem, self._stub = "down", reason, None
         self._suspected.set()
 
     async def run(self) -> None:

@@ -129,7 +129,7 @@ def decide(connection: sa.Connection, given: Given, feedback_text: str | None, n
 
 
 def close_population(
-    connection: sa.Connection, plan: Plan, *, rank: int, noise_version: int, base_digest: bytes, now: float
+    connection: sa.Connection, plan: Plan, *, rank: int, noise_version: int, start_digest: bytes, now: float
 ) -> Closed | None:
     """Closes the open population if it is complete: journals its step, if it makes one, and opens the next.
 
@@ -156,7 +156,7 @@ def close_population(
         before = journal.last(connection)
         version += 1
         record = _record(step, version, rank, noise_version, plan.rounding)
-        digest = base_digest if before is None else before.digest
+        digest = start_digest if before is None else before.digest
         assert digest is not None, "a population explores only what was applied"
         record.from_digest = digest
         data = record.SerializeToString(deterministic=True)

@@ -70,7 +70,7 @@ async def _compare(child: Child, run: RunRow, rows: list[JournalRow], store: str
         term = run.term + 1
         loaded: pb.DescribeResponse = await stub.Describe(pb.DescribeRequest(term=term), timeout=CALL_SECONDS)
         runs.check_identity(run, _identity(run, loaded), store)
-        expected = run.base_digest if not rows else rows[-1].digest or b""
+        expected = run.start_digest if not rows else rows[-1].digest or b""
         records = [pb.UpdateRecord.FromString(row.record) for row in rows]
         beat = asyncio.ensure_future(_beat(stub, term))
         try:
@@ -115,6 +115,7 @@ def _identity(run: RunRow, loaded: pb.DescribeResponse) -> RunRow:
         created_at=run.created_at,
         model=loaded.model,
         base_digest=loaded.base_digest,
+        start_digest=run.start_digest,
         dtype=loaded.dtype,
         scope=loaded.scope,
         noise_version=loaded.noise_version,

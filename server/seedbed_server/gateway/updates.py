@@ -17,7 +17,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 
 from seedbed.v1 import engine_pb2 as pb
 from seedbed_server.gateway import ledger
-from seedbed_server.gateway.engine_link import Claim, EngineLink
+from seedbed_server.gateway.engine_link import Claim, EngineLink, LinkError
 from seedbed_server.gateway.errors import ApiError
 from seedbed_server.store import StoreError, journal
 from seedbed_server.store.rows import Applied, JournalRow, RunRow
@@ -76,6 +76,10 @@ class Updates:
 
     async def claim(self, loaded: pb.DescribeResponse) -> Claim:
         """What an engine that has just loaded its model must hold before it serves this store."""
+        if loaded.state.version != 0:
+            raise LinkError(
+                f"the engine has version {loaded.state.version} already; end it, so that a fresh one can start"
+            )
         run = _run_of(loaded, self._settings)
         first = not self._taken_over
         standing = await self._store.write(
@@ -85,17 +89,17 @@ class Updates:
         )
         self._taken_over = True
         if first:
-            self._loaded = run
+            self._loaded = standing.run
             self._next, self._pending = standing.population, standing.pending
             self.version = len(standing.applied)
-            self.digest = run.base_digest
+            self.digest = standing.run.start_digest
             if standing.applied:
                 self.last = standing.applied[-1]
                 assert self.last.digest is not None
                 self.digest = self.last.digest
             self._metrics.version.set(self.version)
             self._known.set()
-        digest = run.base_digest
+        digest = standing.run.start_digest
         if standing.applied:
             digest = standing.applied[-1].digest or b""
         return Claim(
@@ -134,7 +138,7 @@ class Updates:
                     self._plan,
                     rank=run.rank,
                     noise_version=run.noise_version,
-                    base_digest=run.base_digest,
+                    start_digest=run.start_digest,
                     now=time.time(),
                 )
             )
@@ -223,6 +227,7 @@ def _run_of(loaded: pb.DescribeResponse, settings: dict[str, object]) -> RunRow:
         created_at=time.time(),
         model=loaded.model,
         base_digest=loaded.base_digest,
+        start_digest=loaded.state.digest,
         dtype=loaded.dtype,
         scope=loaded.scope,
         noise_version=loaded.noise_version,

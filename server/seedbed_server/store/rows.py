@@ -32,6 +32,8 @@ class RunRow:
     created_at: float
     model: str
     base_digest: bytes
+    start_digest: bytes
+    """Of the live weights at version 0."""
     dtype: str
     scope: str
     noise_version: int

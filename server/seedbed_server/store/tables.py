@@ -44,6 +44,8 @@ runs = sa.Table(
     sa.Column("created_at", sa.Float, nullable=False),
     sa.Column("model", sa.String, nullable=False),
     sa.Column("base_digest", sa.LargeBinary(32), nullable=False),
+    # Of the live weights at version 0: base, scope, dtype and noise version are in it.
+    sa.Column("start_digest", sa.LargeBinary(32), nullable=False),
     sa.Column("dtype", sa.String, nullable=False),
     sa.Column("scope", sa.String, nullable=False),
     sa.Column("noise_version", sa.Integer, nullable=False),

@@ -108,13 +108,19 @@ class Writer:
 
 
 def _attempt(connection: sa.Connection, job: Job[Any]) -> tuple[Any, BaseException | None]:
+    first: DBAPIError | None = None
     try:
         with connection.begin_nested():
-            return job(connection), None
+            try:
+                return job(connection), None
+            except DBAPIError as error:
+                first = error
+                raise
     except IntegrityError as error:
         return None, error
-    except DBAPIError:
-        raise
+    except DBAPIError as error:
+        # What follows the first error (a savepoint that is gone with its transaction) only hides it.
+        raise first or error from None
     except Exception as error:  # noqa: BLE001
         return None, error
 

@@ -15,6 +15,7 @@ def upgrade() -> None:
         sa.Column("created_at", sa.Float, nullable=False),
         sa.Column("model", sa.String, nullable=False),
         sa.Column("base_digest", sa.LargeBinary(32), nullable=False),
+        sa.Column("start_digest", sa.LargeBinary(32), nullable=False),
         sa.Column("dtype", sa.String, nullable=False),
         sa.Column("scope", sa.String, nullable=False),
         sa.Column("noise_version", sa.Integer, nullable=False),

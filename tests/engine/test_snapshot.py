@@ -1,0 +1,85 @@
+"""Snapshots: ordinary Hugging Face folders, whole or not there."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from tests.engine.client import Ask, Client, record_of
+from tests.reference.client import Job, reference_logprobs
+
+
+def test_transformers_loads_a_snapshot_and_gives_the_log_probabilities_of_the_engine(
+    llama: Client, tmp_path: Path
+) -> None:
+    llama.update(record_of(1, {3: 100, 4: -90}))
+    ask = Ask(tuple(range(5, 40)), 6, 0.04, tokens=10, prompt_logprobs=True)
+    answer = llama.ask(ask)
+    reply = llama.snapshot(str(tmp_path / "snapshot"))
+    assert reply.bytes > 0
+    (scored,) = reference_logprobs(tmp_path / "snapshot", [Job((*ask.prompt, *answer.ids), 6, 0.04)])
+    given = (*answer.prompt_logprobs[1:], *answer.logprobs)
+    pairs = zip(given, scored.logprobs[1:], strict=True)
+    assert max(abs(x - y) for x, y in pairs if x is not None and y is not None) <= 1e-4
+    note = json.loads((tmp_path / "snapshot" / "seedbed.json").read_text())
+    assert note["version"] == 1
+    assert note["digest"] == llama.state.digest.hex()
+    assert {p.name for p in tmp_path.iterdir()} == {"snapshot"}
+
+
+def test_an_engine_goes_on_from_a_snapshot_with_the_same_digest(llama: Client, tmp_path: Path) -> None:
+    llama.update(record_of(1, {3: 100, 4: -90}))
+    llama.snapshot(str(tmp_path / "one"))
+    second = record_of(2, {5: 44})
+    digest = llama.update(second).state.digest
+    llama.restore()
+    state = llama.restore([second], digest=digest, folder=str(tmp_path / "one"), version=1)
+    assert (state.version, state.digest) == (2, digest)
+    assert llama.measured_digest() == digest
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 128 KiB; a toy model does not fit."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(place)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"no right to mount a small disk here: {mounted.stderr.decode().strip()}")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_full_disk_fails_the_snapshot_and_leaves_nothing(llama: Client, tiny_disk: Path) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        llama.snapshot(str(tiny_disk / "snapshot"))
+    assert "free some space" in caught.value.details()
+    assert list(tiny_disk.iterdir()) == []
+    assert len(llama.ask(Ask((5, 6, 7))).ids) == 8
+
+
+def test_a_folder_that_exists_or_has_no_parent_is_refused(llama: Client, tmp_path: Path) -> None:
+    for folder, text in ((tmp_path, "exists already"), (tmp_path / "no" / "where", "make it first")):
+        with pytest.raises(grpc.RpcError) as caught:
+            llama.snapshot(str(folder))
+        assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert str(folder.parent) in caught.value.details()
+        assert text in caught.value.details()
+
+
+def test_restoring_from_a_folder_of_another_model_changes_nothing(
+    llama: Client, toy_folder: Callable[..., Path]
+) -> None:
+    before = llama.state
+    with pytest.raises(grpc.RpcError, match="folder"):
+        llama.restore(folder=str(toy_folder("qwen2")))
+    assert llama.state.digest == before.digest
+    assert llama.measured_digest() == before.digest
+    assert len(llama.ask(Ask((5, 6, 7))).ids) == 8
