@@ -91,16 +91,22 @@ def test_the_live_digest_is_the_one_that_the_reference_computes_from_the_checkpo
     assert client.description.base_digest == base
     assert client.state.digest == reference.digest(state, base=base, scope="full")
     for version in (1, 2, 3):
-        record = record_of(version, {3: 100, 2**64 - 2: -127, 17: version}, stochastic=version != 2)
+        record = record_of(
+            version,
+            {3: 100, 2**64 - 2: -127, 17: version},
+            matrix=2.0**-20,
+            vector=2.0**-18,
+            stochastic=version != 2,
+        )
         reply = client.update(record)
         step = reference.Update(
-            version, (3, 2**64 - 2, 17), (100, -127, version), 2.0**-14, 2.0**-12, version != 2
+            version, (3, 2**64 - 2, 17), (100, -127, version), 2.0**-20, 2.0**-18, version != 2
         )
         state = {n: reference.updated(bits, n, role(n, bits.shape), step) for n, bits in state.items()}
         assert client.state.digest == reference.digest(state, base=base, scope="full")
         if dtype == "bfloat16":
             print(f"cosine of the realised bfloat16 update with the exact one: {reply.cosine:.4f}")
-            assert 0.9 < reply.cosine <= 1
+            assert 0.5 < reply.cosine <= 1
         else:
             assert not reply.HasField("cosine")
 

@@ -75,11 +75,15 @@ def test_a_folder_that_exists_or_has_no_parent_is_refused(llama: Client, tmp_pat
 
 
 def test_restoring_from_a_folder_of_another_model_changes_nothing(
-    llama: Client, toy_folder: Callable[..., Path]
+    llama: Client, toy_folder: Callable[..., Path], tmp_path: Path
 ) -> None:
     before = llama.state
-    with pytest.raises(grpc.RpcError, match="folder"):
-        llama.restore(folder=str(toy_folder("qwen2")))
+    llama.snapshot(str(tmp_path / "other"))
+    note = json.loads((tmp_path / "other" / "seedbed.json").read_text())
+    (tmp_path / "other" / "seedbed.json").write_text(json.dumps({**note, "base_digest": "00" * 32}))
+    for folder, text in ((toy_folder("qwen2"), "no snapshot"), (tmp_path / "other", "base_digest")):
+        with pytest.raises(grpc.RpcError, match=text):
+            llama.restore(folder=str(folder))
     assert llama.state.digest == before.digest
     assert llama.measured_digest() == before.digest
     assert len(llama.ask(Ask((5, 6, 7))).ids) == 8

@@ -33,7 +33,7 @@ async def test_a_complete_population_becomes_one_update_that_is_journalled_appli
             1,
             1,
             1,
-            it.engine.base,
+            it.engine.start,
         )
         assert (record.sigma, record.alpha, record.rounding) == (0.02, 0.5, pb.ROUNDING_STOCHASTIC)
 

@@ -17,44 +17,54 @@ from seedbed_server.noise import NOISE_VERSION
 
 __all__ = ["element_sum", "weights_digest"]
 
-_BLOCK = 1 << 18
-_GOLDEN = 0x9E3779B97F4A7C15 - 2**64
+_BLOCK = 1 << 15
+"""Elements that one pass works on: their int64 temporaries stay in the cache, and torch takes one thread."""
+_GOLDEN = 0x9E3779B97F4A7C15
 _MIX = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 
 
-def _mix64(bits: Tensor, index: Tensor) -> Tensor:
-    """SplitMix64's finaliser (Steele, Lea, Flood, OOPSLA 2014) of bits + (index + 1) * golden ratio.
+def _signed(value: int) -> int:
+    """The int64 number with the low 64 bits of `value`."""
+    return ((value + 2**63) % 2**64) - 2**63
+
+
+def _mix64_(z: Tensor) -> Tensor:
+    """SplitMix64's finaliser (Steele, Lea, Flood, OOPSLA 2014), in place.
 
     int64 in and out, wrapping; logical shifts are arithmetic ones with the sign cut off.
     """
-    z = bits + (index + 1) * _GOLDEN
-    z = (z ^ ((z >> 30) & 0x3FFFFFFFF)) * _MIX[0]
-    z = (z ^ ((z >> 27) & 0x1FFFFFFFFF)) * _MIX[1]
-    return z ^ ((z >> 31) & 0x1FFFFFFFF)
+    z.bitwise_xor_((z >> 30).bitwise_and_(0x3FFFFFFFF)).mul_(_MIX[0])
+    z.bitwise_xor_((z >> 27).bitwise_and_(0x1FFFFFFFFF)).mul_(_MIX[1])
+    return z.bitwise_xor_((z >> 31).bitwise_and_(0x1FFFFFFFF))
 
 
 def element_sum(weight: Tensor, shard: Shard | None = None) -> int:
-    """Sum modulo 2^64 over the elements of one parameter or of one shard of it.
+    """Sum modulo 2^64 of mix64(bits + (index + 1) * golden ratio) over one parameter or one shard of it.
 
     Args:
         weight: [m, n] or [n], float32 (32 bits an element) or bfloat16 (16 bits); may be a strided view.
         shard: where it stands in the whole parameter.
     """
     shard = shard or Shard()
-    matrix = weight if weight.dim() == 2 else weight[None]
-    rows, columns = matrix.shape
-    vector = weight.dim() == 1
+    rows, columns = weight.shape if weight.dim() == 2 else (1, weight.shape[0])
     width = shard.columns or columns
-    origin = shard.row if vector else shard.row * width + shard.column
+    origin = shard.row if weight.dim() == 1 else shard.row * width + shard.column
+    if width == columns:
+        # Neighbours in memory are neighbours in the index: cut as suits the cache.
+        matrix = weight.contiguous().view(1, -1)
+    else:
+        matrix = weight.view(rows, columns)
     word, mask = (torch.int32, 0xFFFFFFFF) if weight.element_size() == 4 else (torch.int16, 0xFFFF)
-    block = max(1, _BLOCK // max(columns, 1))
+    offset = torch.arange(min(_BLOCK, matrix.shape[1]), dtype=torch.int64, device=weight.device)
+    offset.mul_(_signed(_GOLDEN))
     total = 0
-    for first in range(0, rows, block):
-        part = matrix[first : first + block]
-        bits = part.contiguous().view(word).to(torch.int64) & mask
-        row = torch.arange(first, first + part.shape[0], dtype=torch.int64, device=weight.device)
-        column = torch.arange(columns, dtype=torch.int64, device=weight.device)
-        total += int(_mix64(bits, origin + row[:, None] * width + column).sum().item())
+    for row in range(matrix.shape[0]):
+        for first in range(0, matrix.shape[1], _BLOCK):
+            bits = matrix[row, first : first + _BLOCK].contiguous().view(word).to(torch.int64)
+            bits.bitwise_and_(mask).add_(offset[: bits.shape[0]]).add_(
+                _signed((origin + row * width + first + 1) * _GOLDEN)
+            )
+            total += int(_mix64_(bits).sum().item())
     return total % 2**64
 
 

@@ -21,7 +21,7 @@ from seedbed_server.engine.address import Namespace
 from seedbed_server.engine.live import Live, live_of
 from seedbed_server.engine.plugin import missing
 from seedbed_server.engine.update import Step, Tally, apply_step
-from seedbed_server.engine.weights import load_folder, save_folder
+from seedbed_server.engine.weights import WeightsError, load_folder, read_note, save_folder
 
 __all__ = ["OPERATIONS", "BrokenError", "BusyError", "FenceError", "step_of"]
 
@@ -160,7 +160,10 @@ def _restore(scheduler: Any, payload: dict[str, Any]) -> dict[str, Any]:
                 f"records: version {step.version} does not follow {version}; give all of them in order"
             )
         version = step.version
-    folder = Path(payload["folder"]) if payload["folder"] else live.model_folder
+    folder = live.model_folder
+    if payload["folder"]:
+        folder = Path(payload["folder"])
+        _check_note(live, folder, payload["version"])
     with _changing_weights(scheduler, live):
         load_folder(live.layout, folder)
         if not payload["folder"]:
@@ -181,6 +184,17 @@ def _restore(scheduler: Any, payload: dict[str, Any]) -> dict[str, Any]:
         live.changed(version, digest)
         live.last = None
     return live.state()
+
+
+def _check_note(live: Live, folder: Path, version: int) -> None:
+    """A snapshot of another model or version is refused before anything is written."""
+    note = read_note(folder)
+    for name, wanted in (("base_digest", live.base_digest.hex()), ("version", version)):
+        if note.get(name) != wanted:
+            raise WeightsError(
+                f"folder: {folder} was taken at {name} {note.get(name)}, and {wanted} is wanted; "
+                "name a snapshot of this model and version"
+            )
 
 
 def _demand(found: bytes, wanted: bytes, what: str) -> None:

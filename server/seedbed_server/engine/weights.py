@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 
 from seedbed_server.engine.layout import Layout, Parameter
 
-__all__ = ["WeightsError", "load_folder", "save_folder"]
+__all__ = ["WeightsError", "load_folder", "read_note", "save_folder"]
 
 _FILE_BYTES = 1 << 30
 """Weights of one file: what a snapshot needs of memory beside the model."""
@@ -101,6 +101,19 @@ def load_folder(layout: Layout, folder: Path) -> None:
     for parameter in layout:
         with safe_open(found[parameter.name], framework="pt") as tensors:
             parameter.data.copy_(tensors.get_tensor(parameter.name))
+
+
+def read_note(folder: Path) -> dict[str, Any]:
+    """What `save_folder` noted about the weights of a snapshot. Raises WeightsError."""
+    try:
+        note = json.loads((folder / _NOTE).read_text())
+    except (OSError, ValueError) as error:
+        raise WeightsError(
+            f"folder: {folder} is no snapshot ({error}); name a folder that Snapshot wrote"
+        ) from error
+    if not isinstance(note, dict):
+        raise WeightsError(f"folder: {folder / _NOTE} is damaged; name another snapshot")
+    return note
 
 
 def _by_name(layout: Layout) -> dict[str, Parameter]:

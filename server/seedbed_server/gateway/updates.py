@@ -78,7 +78,7 @@ class Updates:
         """What an engine that has just loaded its model must hold before it serves this store."""
         if loaded.state.version != 0:
             raise LinkError(
-                f"the engine has version {loaded.state.version} already; end it, so that a fresh one can start"
+                f"the engine has version {loaded.state.version} already; end it, so that a fresh one starts"
             )
         run = _run_of(loaded, self._settings)
         first = not self._taken_over
