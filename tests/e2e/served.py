@@ -30,11 +30,10 @@ class Served:
     # -- the process ---------------------------------------------------------------------------------
 
     def command(self, port: int) -> list[str]:
+        program = "from seedbed_server.launch import main; main()"
         options = {"model": self.model, "store": self.store, "port": port, "device": "cpu", **self.settings}
-        flags = [
-            word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))
-        ]
-        return [sys.executable, "-c", "from seedbed_server.launch import main; main()", "serve", *flags]
+        flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+        return [sys.executable, "-c", program, "serve", *flags]
 
     def start(self) -> None:
         self.port = _free_port()
@@ -108,12 +107,18 @@ class Served:
     def learn(self, updates: int) -> None:
         """Populations until so many updates are published."""
         for _ in range(updates):
-            status = self.status()
-            for index in range(status["population"]["size"]):
-                answer = self.ask(f"Count to {index}.")
-                posted = self.reward(completion_id=answer.id, reward=float(index), reward_id=answer.id)
-                assert posted.json()["result"] == "accepted", posted.text
-            self.wait_until(lambda version=status["version"]: self.status()["version"] == version + 1, 60)
+            begin = self.status()
+            # Members that were asked more often before come later.
+            for _ in range(40):
+                if self.status()["population"]["members_complete"] == begin["population"]["size"]:
+                    break
+                if self.status()["population"]["id"] != begin["population"]["id"]:
+                    break
+                answer = self.ask("Count to three.")
+                reward = float(answer.seedbed["member"])
+                posted = self.reward(completion_id=answer.id, reward=reward, reward_id=answer.id)
+                assert posted.json()["result"] in ("accepted", "late"), posted.text
+            self.wait_until(lambda version=begin["version"]: self.status()["version"] == version + 1, 60)
 
     def wait_until(self, condition: Callable[[], bool], seconds: float) -> None:
         deadline = time.monotonic() + seconds

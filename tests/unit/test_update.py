@@ -120,7 +120,7 @@ def test_the_page_holds_for_rounding() -> None:
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("members", [1, 16, 516, 517])
 def test_an_update_is_that_of_the_reference(
-    role: reference.Role, members: int, dtype: torch.dtype, stochastic: bool
+    role: reference.Role, members: int, dtype: torch.dtype, stochastic: bool, small_blocks: None
 ) -> None:
     shape = (33, 21) if role == "matrix" else (53,)
     weight = make_weight(*shape, dtype=dtype)
@@ -160,16 +160,18 @@ def test_any_update_is_that_of_the_reference(
 
 
 def test_more_members_than_float32_can_sum_stay_exact() -> None:
-    """All coefficients at 127 on noise that agrees: the sum leaves the integers that float32 has."""
-    step = replace(make_step(3000), coefficients=(127,) * 3000, matrix_multiplier=1.0)
-    shape = (64, 64)
-    exact = reference.integer_sum(NAME, "matrix", shape, twin(step))
-    assert np.array_equal(stepped(torch.zeros(shape), step).numpy(), exact.astype(np.float32))
-    wide = torch.full((2, 3000), 127.0 * 16), torch.full((3000, 3), 16.0)
-    assert update_module._integer_sum(*wide).tolist() == [[float(np.float32(127 * 256 * 3000))] * 3] * 2
-    odd = torch.full((1, 517), 127.0 * 16), torch.full((517, 1), 16.0)
-    odd[0][0, 0], odd[1][0, 0] = 1.0, 1.0  # 127 * 256 * 516 + 1, which a float32 sum would lose
-    assert update_module._integer_sum(*odd).item() == float(np.float32(127 * 256 * 516 + 1))
+    """Sums beyond 2^24 whose last bit a float32 sum loses on its way, and one in int32 does not."""
+    rng = np.random.default_rng(0)
+    left = rng.integers(1, 127 * 16 + 1, (64, 3000))
+    right = rng.integers(1, 17, (3000, 48))
+    a, b = (torch.from_numpy(x.astype(np.float32)) for x in (left, right))
+    exact = (left @ right).astype(np.float32)
+    assert np.array_equal(update_module._integer_sum(a, b).numpy(), exact)
+    assert not np.array_equal((a @ b).numpy(), exact)
+    # The most that 516 members can make is still an integer that float32 has, whatever the order.
+    most = torch.full((1, 516), 127.0 * 16), torch.full((516, 1), 16.0)
+    most[0][0, 0] = 127.0 * 16 - 1
+    assert update_module._integer_sum(*most).item() == 127 * 256 * 516 - 16
 
 
 def _row_shards(rows: int, count: int) -> list[tuple[int, int]]:

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 __all__ = ["run_demo"]
 
+# Columns of the tables in a pipe or a log, which have no width of their own.
+LOG_WIDTH = 140
 PASSED, MISSED, USAGE, REFUSED, INTERRUPTED = 0, 1, 2, 3, 130
 
 
@@ -50,7 +52,9 @@ def run_demo(options: DemoOptions) -> int:
     0 every condition holds, 1 one of them failed, 2 an option cannot be used, 3 the server could not do it,
     130 interrupted (the same command goes on).
     """
-    console = Console(highlight=False, soft_wrap=False)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=LOG_WIDTH)
     recipe = recipe_of(options)
     try:
         if options.json_path is not None:

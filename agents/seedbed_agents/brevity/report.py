@@ -96,7 +96,7 @@ def conditions_table(result: Result) -> Table:
     return table
 
 
-def answers_table(before: Evaluation, after: Evaluation, width: int = 140) -> Table:
+def answers_table(before: Evaluation, after: Evaluation, width: int = 100) -> Table:
     """Every held-out question with both answers; `*` marks an answer without its keyword."""
     table = Table(
         title=f"Before (version {before.version}) and after (version {after.version}); * lacks the keyword",

@@ -1,9 +1,9 @@
 """Where a demo keeps its store and its notes, and how an interrupted one goes on.
 
-Every demo has a directory: `store.sqlite` (the server's), `server.log`, `replay.log`, and `demo.json`, the
-notes: its recipe, the answers of the model before anything was learned, and whether it is finished. A demo
-of the same recipe that is not finished goes on; otherwise a new directory is made. A lock tells two demos
-at once apart.
+Every demo has a directory: `store.sqlite` (the server's) and its engine's log beside it, `server.log`,
+`replay.log`, and `demo.json`, the notes: its recipe, the answers of the model before anything was learned,
+and whether it is finished. A demo of the same recipe that is not finished goes on; otherwise a new
+directory is made. A lock tells two demos at once apart.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from seedbed_server.engine.address import Address, Namespace
 from seedbed_server.engine.config import EngineConfig
 from seedbed_server.engine.live import CONFIG_VARIABLE
 
-__all__ = ["RefusedError", "check_hooks", "check_isolation", "describe", "resolve", "start"]
+__all__ = ["RefusedError", "check_hooks", "check_isolation", "check_reach", "describe", "resolve", "start"]
 
 
 class RefusedError(RuntimeError):
@@ -143,6 +143,16 @@ async def check_isolation(engine: Any) -> None:
             f"SGLang matched {isolated} cached tokens across two namespaces, so members would read "
             "each other's cache; install the pinned release of SGLang with ./run setup, and no plugin "
             "that changes its cache"
+        )
+
+
+def check_reach(description: dict[str, Any]) -> None:
+    """Raises RefusedError if a module computed a perturbed request without its perturbation."""
+    past = description["unreached"]
+    if past:
+        raise RefusedError(
+            f"{past[0]}: SGLang computes this parameter on a way that perturbations do not reach "
+            f"({len(past)} in all); exclude it to serve the model all the same, with --exclude {past[0]!r}"
         )
 
 

@@ -12,9 +12,9 @@ from torch import nn
 from seedbed_server.engine.address import Namespace
 from seedbed_server.engine.config import EngineConfig
 from seedbed_server.engine.digest import element_sum, weights_digest
-from seedbed_server.engine.layout import Layout, LayoutError, lay_out
+from seedbed_server.engine.layout import Coverage, Kind, Layout, LayoutError, lay_out
 from seedbed_server.engine.perturb import Rows, rows_of
-from seedbed_server.engine.slots import SlotTable
+from seedbed_server.engine.slots import Factors, SlotTable
 
 __all__ = ["CONFIG_VARIABLE", "Live", "configured", "live_of"]
 
@@ -49,6 +49,8 @@ class Live:
         broken: why these weights cannot be accounted for; nothing is generated from then on.
         requests, rows, head: coefficients of the batch that is being computed: a row for each request, for
             each token, and for each row that the head sees.
+        reached, head_reached: modules that perturbed some row so far, and whether the head did. (A tied
+            head is the embedding's module, which says nothing of the head.)
         last: the record that made this version, and the answer that it got, so that repeating it is safe.
     """
 
@@ -67,6 +69,8 @@ class Live:
     rows: Rows | None = field(default=None, repr=False)
     head: Rows | None = field(default=None, repr=False)
     head_taken: int = 0
+    reached: set[int] = field(default_factory=set, repr=False)
+    head_reached: bool = False
 
     @classmethod
     def attach(cls, model: nn.Module, config: EngineConfig) -> Live:
@@ -105,6 +109,20 @@ class Live:
         """The weights are now these; what was cached under the last epoch is gone."""
         self.version, self.digest = version, digest
         self.epoch += 1
+
+    def factors(self, module: nn.Module) -> Factors | None:
+        """The factors of a module that is computing just now."""
+        found = self.slots.factors.get(id(module))
+        if found is not None:
+            self.reached.add(id(module))
+        return found
+
+    def unreached(self) -> list[str]:
+        """Covered parameters of modules that never perturbed a row; empty once a request was perturbed."""
+        heads = [s for s in self.layout.sites if s.kind is Kind.VOCABULARY][-1:]
+        missed = [s for s in self.layout.sites if id(s.module) not in self.reached]
+        missed += [] if self.head_reached else heads
+        return [w.name for s in missed for w in s.weights if w.coverage is not Coverage.EXCLUDED]
 
     def batch_rows(self, namespaces: list[str | None]) -> Rows | None:
         """Coefficients of the requests of a batch, from their cache namespaces."""

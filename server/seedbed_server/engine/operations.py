@@ -78,6 +78,7 @@ def _describe(scheduler: Any, payload: dict[str, Any]) -> dict[str, Any]:
         "max_running_requests": scheduler.max_running_requests,
         "max_total_tokens": scheduler.max_total_num_tokens,
         "missing_hooks": missing(),
+        "unreached": live.unreached(),
     }
 
 

@@ -99,7 +99,7 @@ def _around_forward(forward: Callable[..., Any], runner: Any, batch: Any, *args:
 def _around_linear(apply: Callable[..., Any], method: Any, layer: Any, x: Any, bias: Any = None) -> Any:
     y = apply(method, layer, x, bias)
     if _live is not None and _live.rows is not None:
-        factors = _live.slots.factors.get(id(layer))
+        factors = _live.factors(layer)
         if isinstance(factors, LinearFactors):
             perturb.linear_(y, x, factors, _live.rows, bias is not None)
     return y
@@ -108,7 +108,7 @@ def _around_linear(apply: Callable[..., Any], method: Any, layer: Any, x: Any, b
 def _around_embedding(forward: Callable[..., Any], module: Any, ids: Any) -> Any:
     y = forward(module, ids)
     if _live is not None and _live.rows is not None:
-        factors = _live.slots.factors.get(id(module))
+        factors = _live.factors(module)
         if isinstance(factors, VocabularyFactors):
             perturb.embed_(y, ids, factors, _live.rows)
     return y
@@ -117,7 +117,7 @@ def _around_embedding(forward: Callable[..., Any], module: Any, ids: Any) -> Any
 def _around_norm(forward: Callable[..., Any], module: Any, *args: Any, **kwargs: Any) -> Any:
     y = forward(module, *args, **kwargs)
     if _live is not None and _live.rows is not None:
-        factors = _live.slots.factors.get(id(module))
+        factors = _live.factors(module)
         if isinstance(factors, NormFactors):
             perturb.norm_(y[0] if isinstance(y, tuple) else y, factors, _live.rows)
     return y
@@ -143,13 +143,18 @@ def _around_head(
 ) -> Any:
     y = compute(processor, states, head, *args, **kwargs)
     if _live is not None and _live.head is not None:
-        factors = _live.slots.factors.get(id(head))
+        factors = _live.factors(head)
         if isinstance(factors, VocabularyFactors):
             # Log-probabilities of long prompts come in chunks, in the order of the rows.
-            start = _live.head_taken
+            start, _live.head_reached = _live.head_taken, True
             _live.head_taken += states.shape[0]
             perturb.head_(y, states, factors, _live.head.slice(start, start + states.shape[0]))
     return y
+
+
+def _never(*_: object, **__: object) -> bool:
+    """SGLang's fused kernels for q and k norms read the weights past the norm modules."""
+    return False
 
 
 HOOKS: dict[str, tuple[str, Callable[..., Any]]] = {
@@ -166,6 +171,8 @@ HOOKS: dict[str, tuple[str, Callable[..., Any]]] = {
     f"{_SRT}.layers.quantization.unquant.UnquantizedLinearMethod.apply": ("AROUND", _around_linear),
     f"{_SRT}.layers.vocab_parallel_embedding.VocabParallelEmbedding.forward": ("AROUND", _around_embedding),
     f"{_SRT}.layers.layernorm.RMSNorm.forward": ("AROUND", _around_norm),
+    f"{_SRT}.models.utils.can_use_fused_inplace_qknorm": ("REPLACE", _never),
+    f"{_SRT}.models.utils.can_use_fused_qk_norm_cpu": ("REPLACE", _never),
     f"{_SRT}.layers.logits_processor.LogitsProcessor._get_pruned_states": ("AFTER", _after_pruned),
     f"{_SRT}.layers.logits_processor.LogitsProcessor._compute_lm_head": ("AROUND", _around_head),
 }

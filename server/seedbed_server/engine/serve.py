@@ -121,6 +121,8 @@ async def _serve(engine: Any, config: EngineConfig, say: Any) -> int:
         description = await host.describe(engine)
         host.check_hooks(description)
         await host.check_isolation(engine)
+        description = await host.describe(engine)
+        host.check_reach(description)
     except control.ControlError as error:
         raise host.RefusedError(str(error)) from error
     stop = asyncio.Event()

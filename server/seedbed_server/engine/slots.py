@@ -18,7 +18,7 @@ from torch import Tensor
 from seedbed_server.engine.layout import Coverage, Kind, Layout, Parameter, Site
 from seedbed_server.noise import Factor, Plan, Segment
 
-__all__ = ["LinearFactors", "NormFactors", "SlotTable", "VocabularyFactors"]
+__all__ = ["Factors", "LinearFactors", "NormFactors", "SlotTable", "VocabularyFactors"]
 
 
 @dataclass(frozen=True)
