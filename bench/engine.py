@@ -19,17 +19,16 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
+from bench.engine_costs import MEMBERS, costs
 from bench.harness import Result, conditions, median_ratio
 from bench.processes import Batch, Ours, Plain, idle_cpu, suspend, turn
 from seedbed.v1 import engine_pb2
 
 __all__ = ["add_arguments", "run"]
 
-MEMBERS = 16
 SIGMA = 0.005
 RATIOS = {
     "mixed16_over_plain": ("mixed16", "plain", "16 distinct members over plain SGLang, without our plugin"),
@@ -142,7 +141,7 @@ async def _measure(arguments: argparse.Namespace, threads: int, console: Console
         rates, tokens = await _rounds(lanes, model, arguments, console)
         ours = sides["ours"]
         assert isinstance(ours, Ours)
-        costs, metrics_of_costs = await _costs(ours, model, arguments, console)
+        samples, cost_metrics = await costs(ours, model, arguments, console)
     facts["load_after"] = [round(x, 2) for x in os.getloadavg()]
     metrics = {
         name: median_ratio(rates[over], rates[under])
@@ -150,12 +149,12 @@ async def _measure(arguments: argparse.Namespace, threads: int, console: Console
         if over in rates and under in rates
     }
     metrics |= {f"{name}_tokens_per_second": statistics.median(values) for name, values in rates.items()}
-    metrics |= metrics_of_costs
+    metrics |= cost_metrics
     metrics["slot0_tokens_as_plain"] = _equal(tokens["slot0"], tokens["plain"])
     for changed, bare in (("mixed16", "slot0"), ("multilora", "plain")):
         if changed in tokens and _equal(tokens[changed], tokens[bare]) > 0.9:
             raise RuntimeError(f"{changed} answers as {bare} does, so what it adds was not measured")
-    return Result("engine", facts, metrics, {"tokens_per_second": rates, **costs}, NOTES)
+    return Result("engine", facts, metrics, {"tokens_per_second": rates, **samples}, NOTES)
 
 
 def _sides(
@@ -248,79 +247,6 @@ async def _rounds(
         label = f"round {number}/{arguments.rounds}" if number else "warm-up"
         console.print(f"{label}: tokens/s " + ", ".join(sorted(line)))
     return rates, tokens
-
-
-async def _costs(
-    ours: Ours, model: Path, arguments: argparse.Namespace, console: Console
-) -> tuple[dict[str, Any], dict[str, float]]:
-    """An update of 16 members and one reading and writing of as many weights, in turns; slots."""
-    weights = await asyncio.to_thread(_weights, model, arguments.dtype)
-    copies: list[float] = []
-    updates: list[engine_pb2.ApplyUpdateResponse] = []
-    prepares: list[float] = []
-    with turn(ours):
-        description = await ours.stub.Describe(engine_pb2.DescribeRequest(), timeout=60)
-        state = description.state
-    for number in range(arguments.rounds + 1):
-        copies.append(await asyncio.to_thread(_copy, weights))
-        seeds = [number * 1000 + i for i in range(MEMBERS)]
-        with turn(ours):
-            answer = await ours.stub.ApplyUpdate(_update(state, seeds), timeout=600)
-            started = time.perf_counter()
-            await ours.stub.PrepareMembers(engine_pb2.PrepareMembersRequest(seeds=seeds), timeout=600)
-            prepares.append(time.perf_counter() - started)
-        state = answer.state
-        updates.append(answer)
-    # The first of each is a warm-up.
-    seconds = [u.update_seconds for u in updates[1:]]
-    digests = [u.digest_seconds for u in updates[1:]]
-    console.print(f"update {statistics.median(seconds):.3f} s, copy {statistics.median(copies[1:]):.3f} s")
-    samples = {"update_seconds": seconds, "copy_seconds": copies[1:], "prepare16_seconds": prepares[1:]}
-    return samples, {
-        "update_over_copy": median_ratio(seconds, copies[1:]),
-        "digest_over_copy": median_ratio(digests, copies[1:]),
-        "slots_over_weights": description.slot_bytes / description.weight_bytes,
-        "update_seconds": statistics.median(seconds),
-        "update_pause_seconds": statistics.median(u.seconds for u in updates[1:]),
-        "copy_seconds": statistics.median(copies[1:]),
-        "prepare16_seconds": statistics.median(prepares[1:]),
-    }
-
-
-def _update(state: engine_pb2.State, seeds: list[int]) -> engine_pb2.ApplyUpdateRequest:
-    """A step with coefficients for all members, so small that the model stays what it is."""
-    small = 2.0**-40
-    record = engine_pb2.UpdateRecord(
-        version=state.version + 1,
-        noise_version=1,
-        rank=1,
-        seeds=seeds,
-        coefficients=bytes((17 * i + 1) % 128 for i in range(len(seeds))),
-        matrix_multiplier=small,
-        vector_multiplier=small,
-        rounding=engine_pb2.ROUNDING_STOCHASTIC,
-        from_digest=state.digest,
-    )
-    return engine_pb2.ApplyUpdateRequest(from_version=state.version, from_digest=state.digest, record=record)
-
-
-def _weights(model: Path, dtype: str) -> list[Any]:
-    import torch
-    from safetensors.torch import load_file
-
-    return [
-        tensor.to(getattr(torch, dtype)).clone()
-        for path in sorted(model.glob("*.safetensors"))
-        for tensor in load_file(path).values()
-    ]
-
-
-def _copy(weights: list[Any]) -> float:
-    """Seconds of reading and writing every weight once."""
-    started = time.perf_counter()
-    for tensor in weights:
-        tensor.mul_(1)
-    return time.perf_counter() - started
 
 
 def _equal(first: list[tuple[int, ...]], second: list[tuple[int, ...]]) -> float:

@@ -9,11 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from seedbed_server.engine import cpu
 from seedbed_server.engine.config import EngineConfig
 from seedbed_server.engine.process import EngineProcess
 from tests.engine.client import Client
 
 START_SECONDS = 300.0
+
+# A few tests look at SGLang's modules in this process.
+cpu.install()
 
 
 @pytest.fixture(scope="session")

@@ -8,11 +8,7 @@ import sys
 
 import pytest
 
-from seedbed_server.engine import cpu
-
-cpu.install()
-
-from seedbed_server.engine.plugin import HOOKS  # noqa: E402
+from seedbed_server.engine.plugin import HOOKS
 
 SRT = "sglang.srt"
 USED = [

@@ -14,7 +14,7 @@ from seedbed_agents.brevity.reward import count_words, has_keyword, reward
 from seedbed_agents.brevity.rounds import population_questions
 
 PARIS = ("paris",)
-FILLER = st.lists(st.sampled_from(["the", "city", "of", "light", "is", "well"]), min_size=1, max_size=60)
+FILLER = st.lists(st.sampled_from(["the", "city", "of", "light", "is", "well"]), min_size=1, max_size=46)
 
 
 def bare(text: str) -> str:
@@ -92,7 +92,7 @@ def test_a_right_answer_in_a_sentence_earns_more_than_one_wrong_word() -> None:
 
 @pytest.mark.parametrize("silence", ["", " ", "\n\n"])
 def test_silence_earns_less_than_any_answer(silence: str) -> None:
-    assert reward(silence, PARIS) == 0 < reward("no " * 200, PARIS)
+    assert reward(silence, PARIS) == 0 <= reward("no " * 200, PARIS) < reward("no", PARIS)
 
 
 def test_populations_ask_every_training_question_equally_often_and_repeatably() -> None:

@@ -19,8 +19,8 @@ class Recipe:
     questions_per_population: int = 4
     """Each member answers each of them once."""
     sigma: float = 5e-3
-    sigma_floor: float = 2e-3
-    alpha: float = 2e-2
+    sigma_floor: float = 3e-3
+    alpha: float = 1e-2
     seed: int = 1
     """Of the members' seeds and of the order of the questions."""
     max_tokens: int = 48

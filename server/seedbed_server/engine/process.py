@@ -86,6 +86,10 @@ class EngineProcess:
             self.stop()
             raise EngineRefusedError(f"the engine did not serve within {timeout:g} s; see its log") from None
         except EngineRefusedError:
+            # It ends by itself, with an exit code that says why; only one that hangs is made to.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                if self._process is not None:
+                    self._process.wait(15)
             self.stop()
             raise
 

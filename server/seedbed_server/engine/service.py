@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import aclosing
-from typing import Any, NoReturn
+from typing import Any
 
 import grpc
 
@@ -238,9 +238,8 @@ class EngineService(engine_pb2_grpc.EngineServiceServicer):
             async with self._writing:
                 self._open.clear()
                 try:
-                    reply = await control.call(self.engine.tokenizer_manager, operation, **payload)
-                    self._state = reply
-                    return reply
+                    self._state = await control.call(self.engine.tokenizer_manager, operation, **payload)
+                    return self._state
                 except control.ControlError as error:
                     if error.kind == "BrokenError":
                         self.broken.set()
@@ -248,19 +247,25 @@ class EngineService(engine_pb2_grpc.EngineServiceServicer):
                 finally:
                     self._open.set()
 
-        try:
-            return await asyncio.shield(asyncio.ensure_future(run()))
-        except control.ControlError as error:
-            await self._abort(context, error)
+        return await self._finish(context, run())
 
     async def _control(self, context: Context, operation: str, **payload: Any) -> dict[str, Any]:
-        try:
-            return await asyncio.wait_for(
-                control.call(self.engine.tokenizer_manager, operation, **payload), _CONTROL_SECONDS
-            )
-        except control.ControlError as error:
-            await self._abort(context, error)
+        """An operation that changes nothing."""
+        return await self._finish(context, control.call(self.engine.tokenizer_manager, operation, **payload))
 
-    async def _abort(self, context: Context, error: control.ControlError) -> NoReturn:
-        await context.abort(_CODES.get(error.kind, grpc.StatusCode.INTERNAL), str(error))
-        raise AssertionError  # abort does not return
+    async def _finish(self, context: Context, work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
+        """Awaits an operation to its end, also when its caller has left: the answer of one that nobody
+        awaits would be taken for the next one's."""
+        task = asyncio.ensure_future(work)
+        # Nobody may be left to take an error.
+        task.add_done_callback(lambda t: t.cancelled() or t.exception())
+        try:
+            return await asyncio.wait_for(asyncio.shield(task), _CONTROL_SECONDS)
+        except control.ControlError as error:
+            code = _CODES.get(error.kind, grpc.StatusCode.INTERNAL)
+            await context.abort(code, str(error))
+        except TimeoutError:
+            await context.abort(
+                grpc.StatusCode.DEADLINE_EXCEEDED,
+                f"the scheduler did not answer for {_CONTROL_SECONDS:g} s; restart the engine",
+            )

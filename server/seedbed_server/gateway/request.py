@@ -20,6 +20,7 @@ __all__ = ["LIVE", "Prepared", "prepare"]
 LIVE = ":live"
 HEADER = "x-seedbed-episode"
 MAX_CHOICES = 128
+MAX_TOKENS = 2**31 - 1
 MAX_TEXT = 256
 
 # SGLang's own inside: cache namespaces, adapters, sessions, code, raw tensors.
@@ -110,13 +111,22 @@ def prepare(body: bytes, headers: Mapping[str, str], model: str) -> Prepared:
     stream = values.get("stream") or False
     if not isinstance(stream, bool):
         raise bad_request(f"stream: {stream!r} is not a boolean; use true or false", param="stream")
-    choices = values.get("n")
-    choices = 1 if choices is None else choices
-    if isinstance(choices, bool) or not isinstance(choices, int) or not 1 <= choices <= MAX_CHOICES:
-        raise bad_request(f"n: {choices!r} cannot be answered; use 1 to {MAX_CHOICES}", param="n")
+    choices = _count(values, "n", MAX_CHOICES) or 1
+    for name in ("max_tokens", "max_completion_tokens"):
+        _count(values, name, MAX_TOKENS)
     values["model"] = model
     wish = Wish(asked != model, episode_id, group)
     return Prepared(wish, orjson.dumps(values), asked, stream, choices)
+
+
+def _count(values: dict[str, Any], name: str, most: int) -> int | None:
+    """A whole number of 1 to `most`; None where it is not given."""
+    value = values.get(name)
+    if value is not None and (
+        isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most
+    ):
+        raise bad_request(f"{name}: {value!r} cannot be used; use 1 to {most}", param=name)
+    return value
 
 
 def _refuse(values: dict[str, Any]) -> None:
