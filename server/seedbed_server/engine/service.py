@@ -255,7 +255,8 @@ class EngineService(engine_pb2_grpc.EngineServiceServicer):
 
     async def _finish(self, context: Context, work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
         """Awaits an operation to its end, also when its caller has left: the answer of one that nobody
-        awaits would be taken for the next one's."""
+        awaits would be taken for the next one's.
+        """
         task = asyncio.ensure_future(work)
         # Nobody may be left to take an error.
         task.add_done_callback(lambda t: t.cancelled() or t.exception())
