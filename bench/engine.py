@@ -15,10 +15,11 @@ import signal
 import statistics
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -92,9 +93,18 @@ def run(arguments: argparse.Namespace, console: Console) -> Result:
     threads = arguments.threads or len(os.sched_getaffinity(0))
     # Before torch is imported here, too: the copy must run with as many threads as the update.
     os.environ.update(OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="passive", TOKENIZERS_PARALLELISM="false")
-    # asyncio turns an interrupt into a cancellation, in which the sides are ended.
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    return asyncio.run(_measure(arguments, threads, console))
+    try:
+        return asyncio.run(_interruptible(_measure(arguments, threads, console)))
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+
+
+async def _interruptible(work: Coroutine[Any, Any, Result]) -> Result:
+    """A signal cancels the work, so that it ends its processes; suspended ones would stay for ever."""
+    task = asyncio.create_task(work)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    return await task
 
 
 async def _measure(arguments: argparse.Namespace, threads: int, console: Console) -> Result:

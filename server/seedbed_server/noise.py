@@ -12,6 +12,7 @@ devices share.
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -59,13 +60,23 @@ class Segment:
     stop: int
     rank_index: int = 0
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.start <= self.stop <= 2**34:
+            raise ValueError(
+                f"{self.name}: elements {self.start} to {self.stop} are not a range within 0 to 2^34"
+            )
+        if not 0 <= self.rank_index < 2**24:
+            raise ValueError(
+                f"{self.name}: rank index {self.rank_index} is outside 0 to 2^24 - 1; correct it"
+            )
+
     def __len__(self) -> int:
         return self.stop - self.start
 
 
 def check_seed(seed: int) -> int:
-    """The seed itself. Raises ValueError unless it is an integer in [0, 2^64 - 1]."""
-    if not 0 <= seed <= MAX_SEED:
+    """The seed itself. Raises ValueError outside [0, 2^64 - 1], TypeError for what is no integer."""
+    if operator.index(seed) != seed or not 0 <= seed <= MAX_SEED:
         raise ValueError(f"seed: {seed} is outside 0 to 2^64 - 1; use an unsigned 64-bit number")
     return seed
 
@@ -111,8 +122,6 @@ class Plan:
         self.length = sum(len(s) for s in self.segments)
         blocks, keep, base = [], [], 0
         for s in self.segments:
-            if not 0 <= s.start <= s.stop:
-                raise ValueError(f"{s.name}: elements {s.start} to {s.stop} are not a range")
             first, last = s.start // 4, -(-s.stop // 4)
             hashed = name_hash(s.name)
             stream = (s.factor << 24) + s.rank_index

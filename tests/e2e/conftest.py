@@ -1,4 +1,4 @@
-"""One server for all end-to-end tests: four engine starts (start, after a kill, after a restart, replay)."""
+"""One server for all end-to-end tests: four engine starts (start, after each of two kills, replay)."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -51,6 +51,12 @@ class Served:
             time.sleep(0.2)
         return self._process.wait(END_SECONDS)
 
+    def kill(self) -> None:
+        """SIGKILL, to the server's process alone."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(END_SECONDS)
+
     def end(self) -> None:
         """At the end of all tests, whatever state they left."""
         if self._process is not None and self._process.poll() is None:

@@ -276,8 +276,32 @@ def test_a_killed_engine_is_503_and_comes_back_with_an_equal_digest(served: Serv
     assert (again["member"], again["seed"]) == (known["member"], known["seed"])
 
 
-def test_ctrl_c_twice_ends_everything_and_leaves_no_process(served: Served) -> None:
+def test_a_killed_server_goes_on_with_version_digest_population_and_rewards(served: Served) -> None:
     served.learn(1)
+    known = served.ask().seedbed
+    served.reward(episode_id=known["episode_id"], reward=0.25, reward_id="before the kill")
+    before = served.status()
+    orphan = psutil.Process(served.engine_pid)
+    served.kill()
+    assert orphan.is_running()
+    served.start()
+    after = served.status()
+    for name in ("version", "digest", "population", "sigma"):
+        assert after[name] == before[name]
+    assert not orphan.is_running(), "an engine was left behind"
+    again = {"episode_id": known["episode_id"], "reward": 0.25, "reward_id": "before the kill"}
+    assert served.reward(**again).json()["result"] == "duplicate"
+    turn = served.ask(extra_body={"seedbed": {"episode_id": known["episode_id"]}}).seedbed
+    assert (turn["member"], turn["seed"], turn["version"]) == (
+        known["member"],
+        known["seed"],
+        before["version"],
+    )
+    served.learn(1)
+    assert served.status()["version"] == before["version"] + 1
+
+
+def test_ctrl_c_twice_ends_everything_and_leaves_no_process(served: Served) -> None:
     before = served.status()
     processes = served.processes()
     assert len(processes) > 2
@@ -287,19 +311,8 @@ def test_ctrl_c_twice_ends_everything_and_leaves_no_process(served: Served) -> N
     (served.folder / "before.json").write_text(json.dumps(before))
 
 
-def test_a_restart_goes_on_with_the_same_version_digest_and_population(served: Served) -> None:
+def test_replay_on_a_fresh_engine_has_the_digest_that_was_served(served: Served) -> None:
     before = json.loads((served.folder / "before.json").read_text())
-    served.start()
-    after = served.status()
-    for name in ("version", "digest", "population", "sigma"):
-        assert after[name] == before[name]
-    served.learn(1)
-    assert served.status()["version"] == before["version"] + 1
-
-
-def test_replay_on_a_fresh_engine_has_the_digest_on_record(served: Served) -> None:
-    status = served.status()
-    assert served.interrupt() == 0
     program = "from seedbed_server.launch import main; main()"
     result = subprocess.run(
         [sys.executable, "-c", program, "replay", "--store", str(served.store), "--model", str(served.model)],
@@ -308,5 +321,5 @@ def test_replay_on_a_fresh_engine_has_the_digest_on_record(served: Served) -> No
         timeout=400,
     )
     assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stdout.count(status["digest"]) == 2
+    assert result.stdout.count(before["digest"]) == 2
     assert "\nequal" in result.stdout

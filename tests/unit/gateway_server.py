@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from openai import AsyncOpenAI
 
 from seedbed_server.config import load_settings
 from seedbed_server.gateway.app import create_app
-from seedbed_server.gateway.serve import _Server
+from seedbed_server.gateway.serve import _Server, listen
 from seedbed_server.gateway.state import Gateway
 from seedbed_server.store import Store
 from tests.unit.fake_engine import FakeChild, FakeEngine
@@ -83,8 +82,7 @@ async def running(
 
     values = {"population_size": 4, "sigma_schedule": "constant", "sigma": 0.01, **settings}
     gateway = Gateway(load_settings(**values), Store(folder / "store.sqlite"), make_child)
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
+    with listen("127.0.0.1", 0) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         server = _Server(
             uvicorn.Config(create_app(gateway), log_config=None, lifespan="on", timeout_graceful_shutdown=1)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -311,6 +312,15 @@ async def test_many_requests_at_once_keep_their_members_apart(server: Running) -
         assert sent[f"number {index}"] == (int(body["seedbed"]["seed"]), body["seedbed"]["sigma"])
     counts = [tally.episodes for tally in server.gateway.leases.population.tallies]  # type: ignore[union-attr]
     assert max(counts) - min(counts) <= 4
+
+
+async def test_an_answer_does_not_wait_for_nagles_algorithm(server: Running) -> None:
+    seconds = []
+    for _ in range(20):
+        begin = time.perf_counter()
+        await server.http.get("/healthz")
+        seconds.append(time.perf_counter() - begin)
+    assert min(seconds) < 0.03, "40 ms are a delayed acknowledgement"
 
 
 async def test_metrics_and_health(server: Running) -> None:

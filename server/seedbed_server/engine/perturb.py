@@ -26,8 +26,8 @@ class Rows:
     """What each row of a batch adds: coefficients [rows, slots], zero but for one place.
 
     Attributes:
-        matrix: signed sigma / 8, for products of two factors of variance 8.
-        vector: signed sigma / sqrt(8), for one factor of variance 8.
+        matrix: signed sigma / 8, for products of two factors of variance 8; float32.
+        vector: signed sigma / sqrt(8), for one factor of variance 8; float32.
     """
 
     matrix: Tensor
@@ -59,9 +59,9 @@ def rows_of(addresses: Sequence[Address], table: SlotTable) -> Rows | None:
     sigma = torch.zeros(len(addresses), table.count, dtype=torch.float64)
     for row, address in perturbed:
         sigma[row, slots[address.seed]] = address.sigma
-    return Rows(
-        (sigma / 8).to(table.device, table.dtype), (sigma / math.sqrt(8)).to(table.device, table.dtype)
-    )
+    matrix, vector = sigma / 8, sigma / math.sqrt(8)
+    # float32 also where the weights are bfloat16: there 1 + sigma eps would mostly be 1.
+    return Rows(matrix.to(table.device, torch.float32), vector.to(table.device, torch.float32))
 
 
 def linear_(y: Tensor, x: Tensor, factors: LinearFactors, rows: Rows, bias: bool) -> None:
@@ -75,12 +75,12 @@ def linear_(y: Tensor, x: Tensor, factors: LinearFactors, rows: Rows, bias: bool
         for j, (first, last) in enumerate(factors.parts):
             y[:, first:last].addmm_(t[:, j * slots : (j + 1) * slots], factors.a[:, first:last])
     if bias and factors.bias is not None:
-        y.addmm_(rows.vector, factors.bias)
+        y.add_(rows.vector @ factors.bias.float())
 
 
 def embed_(y: Tensor, ids: Tensor, factors: VocabularyFactors, rows: Rows) -> None:
     """Adds to the embeddings y [rows, n] of tokens ids [rows]."""
-    y.addmm_(factors.a.index_select(1, ids).t() * rows.matrix, factors.b)
+    y.addmm_((factors.a.index_select(1, ids).t() * rows.matrix).to(y.dtype), factors.b)
 
 
 def head_(y: Tensor, x: Tensor, factors: VocabularyFactors, rows: Rows) -> None:
@@ -90,7 +90,7 @@ def head_(y: Tensor, x: Tensor, factors: VocabularyFactors, rows: Rows) -> None:
 
 def norm_(y: Tensor, factors: NormFactors, rows: Rows) -> None:
     """Scales a norm's output y, [rows, n] or [rows (x) heads, n], by 1 + sigma eps."""
-    scale = (rows.vector @ factors.v).add_(1)
+    scale = (rows.vector @ factors.v.float()).add_(1)
     if y.numel() == scale.numel():
         y.mul_(scale.view(y.shape))
     else:

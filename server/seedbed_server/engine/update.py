@@ -18,14 +18,18 @@ import torch
 from torch import Tensor
 
 from seedbed_server.engine.layout import Coverage
-from seedbed_server.noise import NOISE_VERSION, Factor, check_seed, draw, rounding_words
+from seedbed_server.noise import NOISE_VERSION, Factor, Plan, Segment, check_seed, rounding_words
 
-__all__ = ["Shard", "Step", "StepError", "Tally", "apply_step"]
+__all__ = ["Shard", "Step", "StepError", "Tally", "Target", "apply_step", "apply_steps"]
 
 _EXACT_MEMBERS = 516
 """127 * 256 * 516 < 2^24: so many members sum exactly in float32 (rank 1)."""
 _BLOCK_ELEMENTS = 1 << 20
 """Elements that one pass works on: 4 MiB of float32, so that temporaries stay small and in the cache."""
+_DRAWN_TOGETHER = 1 << 16
+"""Noise elements of a member that are drawn at once."""
+_MOST_MEMBERS = 1 << 16
+"""127 * 256 * 65,536 < 2^31: so many members sum exactly in int32."""
 
 
 class StepError(ValueError):
@@ -65,6 +69,8 @@ class Step:
             raise StepError(f"rank: {self.rank} is not supported; use 1")
         if not self.seeds:
             raise StepError("seeds: none given; an update needs at least one")
+        if len(self.seeds) > _MOST_MEMBERS:
+            raise StepError(f"seeds: {len(self.seeds)} given; an update takes at most {_MOST_MEMBERS}")
         for seed in self.seeds:
             try:
                 check_seed(seed)
@@ -116,6 +122,53 @@ class Tally:
         return self.dot / product if product else None
 
 
+@dataclass(frozen=True, eq=False)
+class Target:
+    """One parameter, or one shard of it, that an update moves.
+
+    Attributes:
+        weight: float32 or bfloat16, [m, n] for a matrix and [n] otherwise; may be a strided view.
+        name: Hugging Face name of the whole parameter.
+        shard: where `weight` stands in the whole; the default is all of it.
+    """
+
+    weight: Tensor
+    name: str
+    coverage: Coverage
+    shard: Shard = field(default_factory=Shard)
+
+    def segments(self) -> list[Segment]:
+        """The noise that it needs, in the order in which it is used."""
+        row, column = self.shard.row, self.shard.column
+        if self.coverage is not Coverage.MATRIX:
+            return [Segment(self.name, Factor.VECTOR, row, row + self.weight.shape[0])]
+        rows, columns = self.weight.shape
+        return [
+            Segment(self.name, Factor.A, row, row + rows),
+            Segment(self.name, Factor.B, column, column + columns),
+        ]
+
+
+def apply_steps(targets: Sequence[Target], step: Step, tally: Tally | None = None) -> None:
+    """Updates parameters in place; those that are excluded stay.
+
+    `tally` adds up the realised and the exact step where the dtype rounds (not for float32).
+    """
+    group: list[Target] = []
+    size = 0
+    for target in targets:
+        if target.coverage is Coverage.EXCLUDED:
+            continue
+        length = sum(len(s) for s in target.segments())
+        if group and size + length > _DRAWN_TOGETHER:
+            _apply_group(group, step, tally)
+            group, size = [], 0
+        group.append(target)
+        size += length
+    if group:
+        _apply_group(group, step, tally)
+
+
 def apply_step(
     weight: Tensor,
     name: str,
@@ -124,57 +177,53 @@ def apply_step(
     shard: Shard | None = None,
     tally: Tally | None = None,
 ) -> None:
-    """Updates one parameter, or one shard of it, in place.
-
-    Args:
-        weight: float32 or bfloat16, [m, n] for a matrix and [n] otherwise; may be a strided view.
-        name: Hugging Face name of the whole parameter.
-        shard: where `weight` stands in the whole; the default is all of it.
-        tally: adds up the realised and the exact step where the dtype rounds (not for float32).
-    """
-    if coverage is Coverage.EXCLUDED:
-        return
-    shard = shard or Shard()
-    if coverage is Coverage.MATRIX:
-        _matrix(weight, name, step, shard, tally)
-    else:
-        _vector(weight, name, coverage, step, shard, tally)
+    """`apply_steps` for one target."""
+    apply_steps([Target(weight, name, coverage, shard or Shard())], step, tally)
 
 
-def _matrix(weight: Tensor, name: str, step: Step, shard: Shard, tally: Tally | None) -> None:
+def _apply_group(group: Sequence[Target], step: Step, tally: Tally | None) -> None:
+    """Draws the noise of several parameters at once: many small draws would cost more than the sums."""
+    segments = [s for target in group for s in target.segments()]
+    plan = Plan(segments, group[0].weight.device)
+    drawn = torch.stack([plan.draw(seed) for seed in step.seeds])
+    parts = iter(torch.split(drawn, [len(s) for s in segments], dim=1))
+    for target in group:
+        if target.coverage is Coverage.MATRIX:
+            _matrix(target, next(parts), next(parts), step, tally)
+        else:
+            _vector(target, next(parts), step, tally)
+
+
+def _matrix(target: Target, a: Tensor, b: Tensor, step: Step, tally: Tally | None) -> None:
+    """Takes a as int8 [N, m] and b as int8 [N, n]."""
+    weight, shard = target.weight, target.shard
     rows, columns = weight.shape
     width = shard.columns or columns
-    device = weight.device
-    a = draw(step.seeds, name, Factor.A, shard.row, shard.row + rows, device=device)
-    b = draw(step.seeds, name, Factor.B, shard.column, shard.column + columns, device=device)
-    coefficients = torch.tensor(step.coefficients, dtype=torch.float32, device=device)[:, None]
+    coefficients = torch.tensor(step.coefficients, dtype=torch.float32, device=weight.device)[:, None]
     left = (a.float() * coefficients).t().contiguous()
     right = b.float()
     block = max(1, _BLOCK_ELEMENTS // columns)
     for first in range(0, rows, block):
         part = weight[first : first + block]
-        t = _integer_sum(left[first : first + block], right) * step.matrix_multiplier
+        t = _integer_sum(left[first : first + block], right).mul_(step.matrix_multiplier)
         starts = [(shard.row + first + i) * width + shard.column for i in range(part.shape[0])]
         if width == columns:
             starts, shape = starts[:1], (1, part.numel())
         else:
             shape = (part.shape[0], columns)
-        _write(part, part.float() + t, t, name, step, starts, shape, tally)
+        _add(part, t, target.name, step, starts, shape, tally)
 
 
-def _vector(
-    weight: Tensor, name: str, coverage: Coverage, step: Step, shard: Shard, tally: Tally | None
-) -> None:
-    start, stop = shard.row, shard.row + weight.shape[0]
-    values = draw(step.seeds, name, Factor.VECTOR, start, stop, device=weight.device)
+def _vector(target: Target, values: Tensor, step: Step, tally: Tally | None) -> None:
+    """Values int8 [N, n]."""
+    weight = target.weight
     coefficients = torch.tensor(step.coefficients, dtype=torch.int32, device=weight.device)[:, None]
     # Integers below 127 * 16 * members: exact in int32, rounded once on the way to float32.
     total = (values.to(torch.int32) * coefficients).sum(0, dtype=torch.int32).float()
-    t = total * step.vector_multiplier
-    old = weight.float()
-    if coverage is Coverage.NORM:
-        t = old * t
-    _write(weight, old + t, t, name, step, [start], (1, weight.shape[0]), tally)
+    t = total.mul_(step.vector_multiplier)
+    if target.coverage is Coverage.NORM:
+        t = weight.float() * t
+    _add(weight, t, target.name, step, [target.shard.row], (1, weight.shape[0]), tally)
 
 
 def _integer_sum(left: Tensor, right: Tensor) -> Tensor:
@@ -189,29 +238,32 @@ def _integer_sum(left: Tensor, right: Tensor) -> Tensor:
     return total.float()
 
 
-def _write(
+def _add(
     weight: Tensor,
-    new: Tensor,
-    step_exact: Tensor,
+    t: Tensor,
     name: str,
     step: Step,
     starts: Sequence[int],
     shape: tuple[int, int],
     tally: Tally | None,
 ) -> None:
-    """Rounds `new` (float32) once to the dtype of `weight` and stores it there."""
+    """fl(w + t) in float32, then one rounding to the dtype of `weight`, in place.
+
+    `starts` and `shape` say where the elements stand in the whole parameter; see `rounding_words`.
+    """
     if weight.dtype == torch.float32:
-        weight.copy_(new)
+        weight.add_(t)
         return
     if weight.dtype != torch.bfloat16:
         raise StepError(f"{name}: {weight.dtype} weights cannot be updated; serve float32 or bfloat16")
+    new = weight.float() + t
     if step.stochastic:
         words = rounding_words(name, step.version, starts, shape[1], weight.device)
         rounded = _round_stochastically(new, words.reshape(new.shape))
     else:
         rounded = new.to(torch.bfloat16)
     if tally is not None:
-        tally.add(rounded.float() - weight.float(), step_exact)
+        tally.add(rounded.float() - weight.float(), t)
     weight.copy_(rounded)
 
 

@@ -28,6 +28,8 @@ __all__ = ["ChildFactory", "config_of"]
 
 log = structlog.get_logger(__name__)
 
+PREFIX = "seedbed-"
+
 
 def config_of(settings: ServeSettings, source: ModelSource, address: str) -> EngineConfig:
     """What the settings say to an engine. Raises ConfigError."""
@@ -61,7 +63,7 @@ class ChildFactory:
         self.log_path = store.with_name(store.name + ".engine.log")
         self._pid_path = store.with_name(store.name + ".engine.pid")
         # Short, private and new: a unix socket's name may have 100 bytes.
-        self._folder = Path(tempfile.mkdtemp(prefix="seedbed-"))
+        self._folder = Path(tempfile.mkdtemp(prefix=PREFIX))
         self._config = config(f"unix:{self._folder / 'engine.sock'}")
         self._log = self.log_path.open("wb")
         self._end_orphan()
@@ -91,12 +93,22 @@ class ChildFactory:
         alive.
         """
         try:
-            pid_text, address = self._pid_path.read_text().split(maxsplit=1)
+            pid_text, address = self._pid_path.read_text().split()
             pid = int(pid_text)
-            command = Path(f"/proc/{pid}/cmdline").read_bytes()
         except (OSError, ValueError):
             return
-        if b"seedbed_server.engine" not in command or address.strip().encode() not in command:
+        self._pid_path.unlink(missing_ok=True)
+        _end_session(pid, address)
+        folder = Path(address.removeprefix("unix:")).parent
+        if folder.parent == self._folder.parent and folder.name.startswith(PREFIX):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end_session(pid: int, address: str) -> None:
+    """Ends the session of a process, if it is an engine at this address; a pid may be another's by now."""
+    with contextlib.suppress(OSError):
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        if b"seedbed_server.engine" not in command or address.encode() not in command:
             return
         log.warning("ending an engine that was left behind", pid=pid)
         for number, wait in ((signal.SIGTERM, 10.0), (signal.SIGKILL, 5.0)):
@@ -105,4 +117,3 @@ class ChildFactory:
             deadline = time.monotonic() + wait
             while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
                 time.sleep(0.1)
-        self._pid_path.unlink(missing_ok=True)

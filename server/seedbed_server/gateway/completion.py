@@ -20,6 +20,7 @@ from seedbed_server.store.rows import CompletionEnd
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from seedbed.v1.engine_pb2_grpc import EngineServiceAsyncStub
     from seedbed_server.gateway.leases import Lease
     from seedbed_server.gateway.request import Prepared
     from seedbed_server.gateway.state import Gateway
@@ -48,7 +49,7 @@ class Completion:
         self._outcome = "cancelled"
         self._tail: pb.OpenAITail | None = None
 
-    async def start(self, engine: Any) -> pb.OpenAIHead:
+    async def start(self, engine: EngineServiceAsyncStub) -> pb.OpenAIHead:
         """Takes the lease and asks the engine; returns its head once episode and completion are on disk.
 
         Raises ApiError, StoreError, or AioRpcError when the engine cannot be asked.

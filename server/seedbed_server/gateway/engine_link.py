@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeVar
 
 import grpc
 import grpc.aio
@@ -20,76 +18,33 @@ import structlog
 from seedbed.v1 import engine_pb2 as pb
 from seedbed.v1.engine_pb2_grpc import EngineServiceStub
 from seedbed_server.gateway.errors import unavailable
+from seedbed_server.gateway.link_types import (
+    CALL_SECONDS,
+    HEARTBEAT_SECONDS,
+    RESTORE_SECONDS,
+    Child,
+    ClaimFunction,
+    LinkError,
+    LinkState,
+    connect,
+)
 from seedbed_server.store import StoreMismatch
 
-__all__ = ["Child", "Claim", "ClaimFunction", "EngineLink", "LinkError", "LinkState", "connect"]
+__all__ = ["EngineLink"]
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from seedbed.v1.engine_pb2_grpc import EngineServiceAsyncStub
+
+T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
-LinkState: TypeAlias = Literal["starting", "ready", "down"]
-
-MAX_MESSAGE = 64 * 2**20
-HEARTBEAT_SECONDS = 5.0
 SILENCE_SECONDS = 120.0
-CALL_SECONDS = 30.0
-RESTORE_SECONDS = 1800.0
 _BACKOFF = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 # What an engine answers when it does not believe that this gateway, or these weights, are the right ones.
 _FATAL = {grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.DATA_LOSS}
-
-
-class LinkError(RuntimeError):
-    """The engine cannot serve this store, now or after another start; the message says what to do."""
-
-
-class Child(Protocol):
-    """The engine's process, as `seedbed_server.engine.process.EngineProcess` has it."""
-
-    @property
-    def alive(self) -> bool:
-        """Whether it runs."""
-        ...
-
-    @property
-    def address(self) -> str:
-        """Where it serves."""
-        ...
-
-    def start(self, timeout: float) -> None:
-        """Starts it and returns when it serves."""
-        ...
-
-    def stop(self) -> None:
-        """Ends it and all that it started."""
-        ...
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What the store expects of an engine before it may serve."""
-
-    term: int
-    version: int
-    digest: bytes
-    records: tuple[pb.UpdateRecord, ...]
-    """The journal from the base to `version`."""
-
-
-ClaimFunction: TypeAlias = Callable[[pb.DescribeResponse], Awaitable[Claim]]
-"""Compares a loaded model with the store and says what to restore. Raises StoreMismatch, StoreError."""
-
-
-def connect(address: str) -> grpc.aio.Channel:
-    """A channel to an engine; large enough for a whole journal."""
-    return grpc.aio.insecure_channel(
-        address,
-        options=[
-            ("grpc.max_receive_message_length", MAX_MESSAGE),
-            ("grpc.max_send_message_length", MAX_MESSAGE),
-            ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.max_reconnect_backoff_ms", 2000),
-        ],
-    )
 
 
 class EngineLink:
@@ -102,14 +57,13 @@ class EngineLink:
         self.loaded: pb.DescribeResponse | None = None
         self.problem: str | None = None
         self.term = 0
-        self.starts = 0
         self._make_child = make_child
         self._claim = claim
         self._start_seconds = start_seconds
         self._child: Child | None = None
         self._starting: asyncio.Future[None] | None = None
         self._channel: grpc.aio.Channel | None = None
-        self._stub: Any = None
+        self._stub: EngineServiceAsyncStub | None = None
         self._changed = asyncio.Condition()
         self._suspected = asyncio.Event()
         self._condemned: str | None = None
@@ -121,8 +75,8 @@ class EngineLink:
         return self._failed
 
     @property
-    def ready(self) -> Any:
-        """The engine's stub, if it may serve (its generated types are a blocking channel's). Raises ApiError
+    def ready(self) -> EngineServiceAsyncStub:
+        """The engine's stub, if it may serve. Raises ApiError
         503 with Retry-After otherwise.
         """
         if self.state == "ready" and self._stub is not None:
@@ -131,7 +85,7 @@ class EngineLink:
             raise unavailable(f"the engine does not serve: {self.problem}", 120)
         raise unavailable(f"the engine is {self.state}; try again in a few seconds", 5)
 
-    async def wait_ready(self, timeout: float) -> Any:
+    async def wait_ready(self, timeout: float) -> EngineServiceAsyncStub:
         """The engine as soon as it may serve. Raises ApiError 503 after `timeout` seconds."""
         try:
             async with asyncio.timeout(timeout), self._changed:
@@ -169,7 +123,7 @@ class EngineLink:
                 except (StoreMismatch, LinkError) as error:
                     await self._fail(str(error))
                 except Exception as error:  # noqa: BLE001
-                    log.warning("engine did not start", error=str(error), attempt=attempts + 1)
+                    log.warning("engine not usable", error=str(error), attempt=attempts + 1)
                     if self.loaded is None:
                         await self._fail(str(error))
                     else:
@@ -187,28 +141,21 @@ class EngineLink:
         self._condemned = None
         self._suspected.clear()
         child = self._child = self._make_child()
-        self.starts += 1
         started = time.monotonic()
         self._starting = asyncio.ensure_future(asyncio.to_thread(child.start, self._start_seconds))
         await asyncio.shield(self._starting)
         self._channel = connect(child.address)
-        stub: Any = EngineServiceStub(self._channel)
-        loaded: pb.DescribeResponse = await stub.Describe(
-            pb.DescribeRequest(parameters=True), timeout=CALL_SECONDS
-        )
+        stub = EngineServiceStub(self._channel)
+        loaded = await stub.Describe(pb.DescribeRequest(parameters=True), timeout=CALL_SECONDS)
         claim = await self._claim(loaded)
         self.term = claim.term
         try:
-            described: pb.DescribeResponse = await stub.Describe(
-                pb.DescribeRequest(term=claim.term), timeout=CALL_SECONDS
-            )
+            described = await stub.Describe(pb.DescribeRequest(term=claim.term), timeout=CALL_SECONDS)
             state = described.state
             if (state.version, state.digest) != (claim.version, claim.digest):
                 log.info("restoring", version=claim.version, records=len(claim.records))
                 request = pb.RestoreRequest(term=claim.term, records=claim.records, digest=claim.digest)
-                restored: pb.RestoreResponse = await self._beating(
-                    stub, stub.Restore(request, timeout=RESTORE_SECONDS)
-                )
+                restored = await self._beating(stub, stub.Restore(request, timeout=RESTORE_SECONDS))
                 state = restored.state
         except grpc.aio.AioRpcError as error:
             if error.code() in _FATAL:
@@ -227,7 +174,7 @@ class EngineLink:
         log.info("engine ready", version=state.version, seconds=round(time.monotonic() - started, 1))
         await self._become("ready", None)
 
-    async def _beating(self, stub: Any, call: Awaitable[Any]) -> Any:
+    async def _beating(self, stub: EngineServiceAsyncStub, call: Awaitable[T]) -> T:
         """Awaits a long call and lets the engine hear its gateway meanwhile."""
         beat = asyncio.ensure_future(self._heartbeat(stub))
         try:
@@ -237,6 +184,7 @@ class EngineLink:
 
     async def _watch(self) -> str:
         """Returns the reason when the engine is lost."""
+        assert self._stub is not None
         beat = asyncio.ensure_future(self._heartbeat(self._stub))
         try:
             while True:
@@ -257,7 +205,7 @@ class EngineLink:
         finally:
             beat.cancel()
 
-    async def _heartbeat(self, stub: Any) -> str:
+    async def _heartbeat(self, stub: EngineServiceAsyncStub) -> str:
         """Returns the reason when the engine no longer answers. Raises LinkError when it is another's now."""
         heard = time.monotonic()
         while True:

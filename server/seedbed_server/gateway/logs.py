@@ -26,6 +26,7 @@ def configure(level: str, form: str) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        # Looked up each time: standard error may have been replaced since.
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
     )
     logging.basicConfig(level=max(number, logging.WARNING), stream=sys.stderr)

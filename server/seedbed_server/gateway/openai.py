@@ -18,6 +18,9 @@ from seedbed_server.gateway.state import Gateway, gateway_of
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
+if TYPE_CHECKING:
+    from seedbed.v1.engine_pb2_grpc import EngineServiceAsyncStub
+
 __all__ = ["router"]
 
 MAX_BODY = 16 << 20
@@ -86,7 +89,9 @@ async def complete(request: Request, route: str) -> Response:
             _leave(gateway, route, started)
 
 
-async def _begin(completion: Completion, engine: Any, prepared: Prepared, route: str) -> Response:
+async def _begin(
+    completion: Completion, engine: EngineServiceAsyncStub, prepared: Prepared, route: str
+) -> Response:
     try:
         head = await completion.start(engine)
         if head.status != 200 or not prepared.stream:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import grpc.aio
 
@@ -14,7 +14,7 @@ from seedbed.v1.engine_pb2_grpc import EngineServiceStub
 from seedbed_server.engine.config import ConfigError, EngineConfig
 from seedbed_server.engine.process import EngineRefusedError
 from seedbed_server.gateway.child import ChildFactory
-from seedbed_server.gateway.engine_link import CALL_SECONDS, RESTORE_SECONDS, Child, connect
+from seedbed_server.gateway.link_types import CALL_SECONDS, HEARTBEAT_SECONDS, RESTORE_SECONDS, Child, connect
 from seedbed_server.models import ModelError, ModelSource, resolve_model
 from seedbed_server.store import Store, StoreError, StoreMismatch, journal, runs
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
     import sqlalchemy as sa
 
+    from seedbed.v1.engine_pb2_grpc import EngineServiceAsyncStub
     from seedbed_server.store.rows import JournalRow, RunRow
 
 __all__ = ["replay"]
 
 OK, NO, USAGE, REFUSED = 0, 1, 2, 3
-HEARTBEAT_SECONDS = 5.0
 
 
 def replay(store: Path, model: str, *, start_seconds: float = 600.0) -> int:
@@ -66,9 +66,9 @@ def _kept(connection: sa.Connection) -> tuple[RunRow | None, list[JournalRow]]:
 
 async def _compare(child: Child, run: RunRow, rows: list[JournalRow], store: str) -> int:
     async with connect(child.address) as channel:
-        stub: Any = EngineServiceStub(channel)
+        stub = EngineServiceStub(channel)
         term = run.term + 1
-        loaded: pb.DescribeResponse = await stub.Describe(pb.DescribeRequest(term=term), timeout=CALL_SECONDS)
+        loaded = await stub.Describe(pb.DescribeRequest(term=term), timeout=CALL_SECONDS)
         runs.check_identity(run, _identity(run, loaded), store)
         expected = run.start_digest if not rows else rows[-1].digest or b""
         records = [pb.UpdateRecord.FromString(row.record) for row in rows]
@@ -76,7 +76,7 @@ async def _compare(child: Child, run: RunRow, rows: list[JournalRow], store: str
         try:
             await stub.Restore(pb.RestoreRequest(term=term, records=records), timeout=RESTORE_SECONDS)
             # Every weight is read again: the digest is not the one that was kept on the way.
-            answer: pb.DigestResponse = await stub.Digest(pb.DigestRequest(), timeout=RESTORE_SECONDS)
+            answer = await stub.Digest(pb.DigestRequest(), timeout=RESTORE_SECONDS)
         finally:
             beat.cancel()
     state = answer.state
@@ -87,7 +87,7 @@ async def _compare(child: Child, run: RunRow, rows: list[JournalRow], store: str
     return OK if equal else NO
 
 
-async def _beat(stub: Any, term: int) -> None:
+async def _beat(stub: EngineServiceAsyncStub, term: int) -> None:
     """An engine ends itself when it hears nobody."""
     while True:
         await asyncio.sleep(HEARTBEAT_SECONDS)

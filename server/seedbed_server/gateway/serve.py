@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from seedbed_server.config import ServeSettings
 
-__all__ = ["serve"]
+__all__ = ["listen", "serve"]
 
 OK, USAGE, REFUSED = 0, 2, 3
 GRACE_SECONDS = 3
@@ -40,7 +40,7 @@ def serve(settings: ServeSettings) -> int:
     with contextlib.ExitStack() as stack:
         try:
             source = resolve_model(settings.model, served_name=settings.served_name)
-            listener = stack.enter_context(_listen(settings.host, settings.port))
+            listener = stack.enter_context(listen(settings.host, settings.port))
             store = Store(settings.store_path(source.served_name))
             stack.callback(store.close)
             children = ChildFactory(store.path, lambda address: config_of(settings, source, address))
@@ -70,6 +70,8 @@ async def _run(gateway: Gateway, listener: socket.socket) -> int:
             access_log=False,
             lifespan="on",
             timeout_graceful_shutdown=GRACE_SECONDS,
+            # Longer than the pools of clients keep a connection, or they meet one that closes.
+            timeout_keep_alive=75,
         )
     )
     with _signals() as stop:
@@ -109,10 +111,12 @@ def _signals() -> Iterator[asyncio.Event]:
             signal.signal(number, handler)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     """A listening socket, before minutes are spent on loading a model. Raises OSError with a remedy."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # With the protocol named, asyncio switches Nagle's algorithm off; without, every answer waits 40 ms for
+    # it.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host.strip("[]"), port))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fastapi import Request
 
     from seedbed_server.config import ServeSettings
-    from seedbed_server.gateway.engine_link import Child
+    from seedbed_server.gateway.link_types import Child
     from seedbed_server.store import Store
 
 __all__ = ["Gateway", "gateway_of"]
@@ -37,7 +37,12 @@ class Gateway:
         self.plan = plan_from(settings)
         self.leases = Leases(store, settings.hold_seconds)
         self.updates = Updates(store, self.leases, self.plan, self.metrics, settings.model_dump(mode="json"))
-        self.link = EngineLink(make_child, self.updates.claim, start_seconds=settings.start_seconds)
+
+        def counted() -> Child:
+            self.metrics.engine_starts.inc()
+            return make_child()
+
+        self.link = EngineLink(counted, self.updates.claim, start_seconds=settings.start_seconds)
         self.prompt_tokens = 0
         self.completion_tokens = 0
         self.in_flight = 0

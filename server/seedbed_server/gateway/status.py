@@ -58,9 +58,11 @@ async def list_updates(
     limit: int = Query(MAX_UPDATES, ge=1, le=MAX_UPDATES),
 ) -> Response:
     """Published updates that make versions above `after`, oldest first, at most `limit`."""
-    rows = await gateway_of(request).store.read(lambda connection: journal.after(connection, after, limit))
+    rows = await gateway_of(request).store.read(
+        lambda connection: journal.after(connection, after, limit + 1)
+    )
     data = [update(row) for row in rows if row.digest is not None]
-    return json_response(200, {"object": "list", "data": data})
+    return json_response(200, {"object": "list", "data": data[:limit], "has_more": len(data) > limit})
 
 
 @router.get("/healthz")

@@ -17,12 +17,13 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 
 from seedbed.v1 import engine_pb2 as pb
 from seedbed_server.gateway import ledger
-from seedbed_server.gateway.engine_link import Claim, EngineLink, LinkError
 from seedbed_server.gateway.errors import ApiError
+from seedbed_server.gateway.link_types import Claim, LinkError
 from seedbed_server.store import StoreError, journal
 from seedbed_server.store.rows import Applied, JournalRow, RunRow
 
 if TYPE_CHECKING:
+    from seedbed_server.gateway.engine_link import EngineLink
     from seedbed_server.gateway.leases import Leases
     from seedbed_server.gateway.metrics import Metrics
     from seedbed_server.gateway.plan import Plan
@@ -182,7 +183,7 @@ class Updates:
                     record=record,
                 )
                 try:
-                    answer: pb.ApplyUpdateResponse = await stub.ApplyUpdate(request, timeout=APPLY_SECONDS)
+                    answer = await stub.ApplyUpdate(request, timeout=APPLY_SECONDS)
                 except grpc.aio.AioRpcError as error:
                     link.suspect()
                     what = f"version {record.version}: {error.code().name}: {error.details()}"

@@ -1,0 +1,84 @@
+"""What the link to an engine speaks of: the process, the store's claim on it, and how a link can stand."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+import grpc.aio
+
+from seedbed.v1 import engine_pb2 as pb
+
+__all__ = [
+    "CALL_SECONDS",
+    "HEARTBEAT_SECONDS",
+    "RESTORE_SECONDS",
+    "Child",
+    "Claim",
+    "ClaimFunction",
+    "LinkError",
+    "LinkState",
+    "connect",
+]
+
+LinkState: TypeAlias = Literal["starting", "ready", "down"]
+
+HEARTBEAT_SECONDS = 5.0
+CALL_SECONDS = 30.0
+RESTORE_SECONDS = 1800.0
+MAX_MESSAGE = 64 * 2**20
+
+
+class LinkError(RuntimeError):
+    """The engine cannot serve this store, now or after another start; the message says what to do."""
+
+
+class Child(Protocol):
+    """The engine's process, as `seedbed_server.engine.process.EngineProcess` has it."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        ...
+
+    @property
+    def address(self) -> str:
+        """Where it serves."""
+        ...
+
+    def start(self, timeout: float) -> None:
+        """Starts it and returns when it serves."""
+        ...
+
+    def stop(self) -> None:
+        """Ends it and all that it started."""
+        ...
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the store expects of an engine before it may serve."""
+
+    term: int
+    version: int
+    digest: bytes
+    records: tuple[pb.UpdateRecord, ...]
+    """The journal from the base to `version`."""
+
+
+ClaimFunction: TypeAlias = Callable[[pb.DescribeResponse], Awaitable[Claim]]
+"""Compares a loaded model with the store and says what to restore. Raises StoreMismatch, StoreError."""
+
+
+def connect(address: str) -> grpc.aio.Channel:
+    """A channel to an engine; large enough for a whole journal."""
+    return grpc.aio.insecure_channel(
+        address,
+        options=[
+            ("grpc.max_receive_message_length", MAX_MESSAGE),
+            ("grpc.max_send_message_length", MAX_MESSAGE),
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.max_reconnect_backoff_ms", 2000),
+        ],
+    )
