@@ -7,8 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load_file
 
-from tests.engine.client import Ask, Client
+from seedbed.v1 import engine_pb2
+from tests.engine.client import Ask, Client, record_of
 from tests.reference.client import Job, reference_logprobs
 
 # Distinct seeds, both signs, several sigmas; a mirrored pair, and one seed at two sigmas.
@@ -25,7 +27,14 @@ def _prompts(vocabulary: int, count: int) -> list[tuple[int, ...]]:
     return [tuple(shared + [rng.randrange(3, vocabulary) for _ in range(5 + 9 * i)]) for i in range(count)]
 
 
-def _compare(client: Client, folder: Path, sigma: float, tolerance: float, vocabulary: int) -> None:
+def _compare(
+    client: Client,
+    folder: Path,
+    sigma: float,
+    tolerance: float,
+    vocabulary: int,
+    exclude: tuple[str, ...] = (),
+) -> None:
     members = [(0, 0.0), *((seed, sigma * factor) for seed, factor in MEMBERS), (0, 0.0)]
     prompts = _prompts(vocabulary, len(members))
     fresh = [
@@ -42,7 +51,7 @@ def _compare(client: Client, folder: Path, sigma: float, tolerance: float, vocab
     asks = [*fresh, *cached]
     jobs = [Job((*q.prompt, *a.ids), q.seed, q.sigma) for q, a in zip(asks, answers, strict=True)]
     plain = [Job(job.tokens) for job in jobs[: len(members)]]
-    scored = reference_logprobs(folder, [*jobs, *plain])
+    scored = reference_logprobs(folder, [*jobs, *plain], exclude=exclude)
     worst = {"prefill": 0.0, "decode": 0.0, "cached": 0.0}
     for k, (ask, answer, job) in enumerate(zip(asks, answers, jobs, strict=True)):
         right = scored[k].logprobs
@@ -94,3 +103,22 @@ def test_every_parameter_is_covered(llama: Client) -> None:
     assert "model.embed_tokens.weight" in names
     assert len(names) == 2 + 2 * 9
     assert all(1 <= coverage <= 3 for coverage in names.values())
+
+
+def test_excluded_parameters_are_left_alone_by_members_and_updates(
+    engines: Callable[..., Client], toy_folder: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder, exclude = toy_folder("qwen2"), ("model.norm.weight", "*.k_proj.*", "model.layers.1.mlp.*")
+    client = engines(folder, exclude=list(exclude))
+    excluded = {p.name for p in client.description.parameters if p.coverage == engine_pb2.COVERAGE_EXCLUDED}
+    assert "model.norm.weight" in excluded
+    assert "model.layers.0.self_attn.k_proj.bias" in excluded
+    assert "model.layers.0.self_attn.q_proj.bias" not in excluded
+    _compare(client, folder, 0.05, 1e-4, 512, exclude)
+    client.update(record_of(1, {3: 100, 4: -90}))
+    client.snapshot(str(tmp_path / "after"))
+    before, after = (
+        load_file(folder / "model.safetensors"),
+        load_file(tmp_path / "after" / "model.safetensors"),
+    )
+    assert {name for name in before if (before[name] == after[name]).all()} == excluded

@@ -87,6 +87,11 @@ class Live:
         return str(self.layout.parameters[0].data.dtype).removeprefix("torch.")
 
     @property
+    def scope(self) -> str:
+        """Which parameters take part: the operator's scope, then what was excluded, each after a `!`."""
+        return ",".join([self.config.scope, *(f"!{p}" for p in sorted(self.config.exclude))])
+
+    @property
     def model_folder(self) -> Path:
         """Where the base was loaded from."""
         return Path(self.config.model_path)
@@ -101,9 +106,8 @@ class Live:
         return self._digest(self.base_digest)
 
     def _digest(self, base: bytes) -> bytes:
-        scope = ",".join([self.config.scope, *(f"!{p}" for p in sorted(self.config.exclude))])
         sums = ((p.name, p.shape, element_sum(p.data)) for p in self.layout)
-        return weights_digest(sums, base=base, scope=scope, dtype=self.dtype)
+        return weights_digest(sums, base=base, scope=self.scope, dtype=self.dtype)
 
     def changed(self, version: int, digest: bytes) -> None:
         """The weights are now these; what was cached under the last epoch is gone."""

@@ -68,6 +68,7 @@ def _describe(scheduler: Any, payload: dict[str, Any]) -> dict[str, Any]:
         **live.state(),
         "base_digest": live.base_digest,
         "architecture": live.architecture,
+        "scope": live.scope,
         "dtype": live.dtype,
         "device": live.slots.device.type,
         "parameters": [(p.name, list(p.shape), p.coverage.value) for p in live.layout],
@@ -100,8 +101,7 @@ def _snapshot(scheduler: Any, payload: dict[str, Any]) -> dict[str, Any]:
         "version": live.version,
         "digest": live.digest.hex(),
         "base_digest": live.base_digest.hex(),
-        "scope": live.config.scope,
-        "exclude": live.config.exclude,
+        "scope": live.scope,
     }
     written = save_folder(live.layout, live.model_folder, Path(payload["folder"]), note)
     return {**live.state(), "bytes": written}

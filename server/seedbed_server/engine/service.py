@@ -74,7 +74,7 @@ class EngineService(engine_pb2_grpc.EngineServiceServicer):
             base_digest=d["base_digest"],
             noise_version=1,
             rank=1,
-            scope=self.config.scope,
+            scope=d["scope"],
             slots=d["slots"],
             context_length=d["context_length"],
             max_running_requests=d["max_running_requests"],
