@@ -1,9 +1,10 @@
 """Perturbing never writes the weights: y = x W^T + (s / (8 sqrt r)) (x B) A^T, each row with its own s.
 
-All slots take part in every product and a row's coefficients are zero for all slots but its own
-(EGGROLL, arXiv 2511.16652, section 3, computes the same side path for one member a row). So the number of
-torch operations of a layer is fixed, whatever the members, and a batch's composition costs nothing but its
-coefficients.
+EGGROLL (arXiv 2511.16652, section 3) computes the same side path for one member a row. A layer takes a fixed
+number of torch operations, whatever the members. A few rows (decode) gather the factors of their slots and
+work element by element: on a CPU a product of small matrices costs more in waking threads than in arithmetic.
+Many rows (prefill) multiply with the factors of all slots, under coefficients that are zero for all slots but
+a row's own.
 """
 
 from __future__ import annotations
@@ -20,78 +21,112 @@ from seedbed_server.engine.slots import LinearFactors, NormFactors, SlotTable, V
 
 __all__ = ["Rows", "embed_", "head_", "linear_", "norm_", "rows_of"]
 
+_FEW = 96
+"""Up to so many rows gather their factors."""
+
 
 @dataclass(frozen=True)
 class Rows:
-    """What each row of a batch adds: coefficients [rows, slots], zero but for one place.
+    """What each row of a batch adds. Coefficients are float32 also where the weights are bfloat16.
 
     Attributes:
-        matrix: signed sigma / 8, for products of two factors of variance 8; float32.
-        vector: signed sigma / sqrt(8), for one factor of variance 8; float32.
+        slot: int64 [rows]; any slot where the coefficients are 0.
+        matrix: [rows, 1], signed sigma / 8, for products of two factors of variance 8.
+        vector: [rows, 1], signed sigma / sqrt(8), for one factor of variance 8.
+        masked: for many rows, `matrix` and `vector` as [rows, slots] with one place that is not 0.
     """
 
+    slot: Tensor
     matrix: Tensor
     vector: Tensor
+    slots: int
+    masked: tuple[Tensor, Tensor] | None = None
+
+    def pick(self, index: Tensor) -> Rows:
+        """The rows of these indices, in their order."""
+        slot, matrix, vector = self.slot[index], self.matrix[index], self.vector[index]
+        masked = None
+        if len(slot) > _FEW:
+            place = slot[:, None]
+            empty = matrix.new_zeros(len(slot), self.slots)
+            masked = (empty.scatter(1, place, matrix), empty.scatter(1, place, vector))
+        return Rows(slot, matrix, vector, self.slots, masked)
 
     def repeat(self, lengths: Sequence[int]) -> Rows:
         """Each row as often as its request has tokens."""
-        times = torch.tensor(lengths, device=self.matrix.device)
-        return Rows(self.matrix.repeat_interleave(times, 0), self.vector.repeat_interleave(times, 0))
+        index = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
+        return self.pick(index.to(self.slot.device))
 
-    def select(self, index: Tensor) -> Rows:
-        """The rows of these indices, in their order."""
-        return Rows(self.matrix[index], self.vector[index])
-
-    def slice(self, start: int, stop: int) -> Rows:
+    def range(self, start: int, stop: int) -> Rows:
         """Rows [start, stop)."""
-        return Rows(self.matrix[start:stop], self.vector[start:stop])
+        if start == 0 and stop == len(self):
+            return self
+        return self.pick(torch.arange(start, stop, device=self.slot.device))
 
     def __len__(self) -> int:
-        return self.matrix.shape[0]
+        return len(self.slot)
 
 
 def rows_of(addresses: Sequence[Address], table: SlotTable) -> Rows | None:
-    """Coefficients of a batch's requests; None where nothing is perturbed."""
-    perturbed = [(i, a) for i, a in enumerate(addresses) if a.sigma]
-    if not perturbed:
+    """The rows of a batch's requests, one each; None where nothing is perturbed."""
+    if not any(a.sigma for a in addresses):
         return None
-    slots = table.acquire(a.seed for _, a in perturbed)
-    sigma = torch.zeros(len(addresses), table.count, dtype=torch.float64)
-    for row, address in perturbed:
-        sigma[row, slots[address.seed]] = address.sigma
-    matrix, vector = sigma / 8, sigma / math.sqrt(8)
-    # float32 also where the weights are bfloat16: there 1 + sigma eps would mostly be 1.
-    return Rows(matrix.to(table.device, torch.float32), vector.to(table.device, torch.float32))
+    slots = table.acquire(a.seed for a in addresses if a.sigma)
+    slot = torch.tensor([slots[a.seed] if a.sigma else 0 for a in addresses], device=table.device)
+    sigma = torch.tensor([[a.sigma] for a in addresses], dtype=torch.float64)
+    matrix, vector = (sigma / 8).float(), (sigma / math.sqrt(8)).float()
+    return Rows(slot, matrix.to(table.device), vector.to(table.device), table.count)
 
 
 def linear_(y: Tensor, x: Tensor, factors: LinearFactors, rows: Rows, bias: bool) -> None:
     """Adds to y [rows, m] what the perturbation adds for inputs x [rows, n]."""
-    t = x @ factors.b.t()
-    if len(factors.parts) == 1:
-        y.addmm_(t.mul_(rows.matrix), factors.a)
-    else:
-        slots = rows.matrix.shape[1]
-        t.view(len(rows), -1, slots).mul_(rows.matrix[:, None])
+    if rows.masked is not None:
+        t = (x @ factors.b.t()).view(len(rows), -1, rows.slots).mul_(rows.masked[0][:, None])
         for j, (first, last) in enumerate(factors.parts):
-            y[:, first:last].addmm_(t[:, j * slots : (j + 1) * slots], factors.a[:, first:last])
+            y[:, first:last].addmm_(t[:, j], factors.a[:, first:last])
+        if bias and factors.bias is not None:
+            y.add_(rows.masked[1] @ factors.bias.float())
+        return
+    b = factors.b.view(-1, rows.slots, x.shape[1]).index_select(1, rows.slot)
+    a = factors.a.index_select(0, rows.slot)
+    # [parts, rows, 1]
+    t = (x.float() * b).sum(-1, keepdim=True).mul_(rows.matrix)
+    for j, (first, last) in enumerate(factors.parts):
+        _add_product_(y[:, first:last], t[j], a[:, first:last])
     if bias and factors.bias is not None:
-        y.add_(rows.vector @ factors.bias.float())
+        _add_product_(y, rows.vector, factors.bias.index_select(0, rows.slot))
 
 
 def embed_(y: Tensor, ids: Tensor, factors: VocabularyFactors, rows: Rows) -> None:
     """Adds to the embeddings y [rows, n] of tokens ids [rows]."""
-    y.addmm_((factors.a.index_select(1, ids).t() * rows.matrix).to(y.dtype), factors.b)
+    t = factors.a[rows.slot, ids][:, None] * rows.matrix
+    _add_product_(y, t, factors.b.index_select(0, rows.slot))
 
 
 def head_(y: Tensor, x: Tensor, factors: VocabularyFactors, rows: Rows) -> None:
     """Adds to the logits y [rows, padded vocabulary] of states x [rows, n]."""
-    y.addmm_((x @ factors.b.t()).mul_(rows.matrix), factors.a)
+    if rows.masked is not None:
+        y.addmm_((x @ factors.b.t()).mul_(rows.masked[0]), factors.a)
+        return
+    t = (x.float() * factors.b.index_select(0, rows.slot)).sum(-1, keepdim=True).mul_(rows.matrix)
+    _add_product_(y, t, factors.a.index_select(0, rows.slot))
 
 
 def norm_(y: Tensor, factors: NormFactors, rows: Rows) -> None:
     """Scales a norm's output y, [rows, n] or [rows (x) heads, n], by 1 + sigma eps."""
-    scale = (rows.vector @ factors.v.float()).add_(1)
+    if rows.masked is not None:
+        scale = (rows.masked[1] @ factors.v.float()).add_(1)
+    else:
+        scale = (factors.v.index_select(0, rows.slot) * rows.vector).add_(1)
     if y.numel() == scale.numel():
         y.mul_(scale.view(y.shape))
     else:
         y.view(len(rows), -1, scale.shape[1]).mul_(scale[:, None])
+
+
+def _add_product_(y: Tensor, t: Tensor, factor: Tensor) -> None:
+    """Adds t [rows, 1] times factor [rows, m] to y; in float32 where y is narrower."""
+    if y.dtype == torch.float32:
+        y.addcmul_(t, factor)
+    else:
+        y.add_(t * factor)

@@ -132,7 +132,7 @@ def _after_pruned(states: Any, processor: Any, *args: Any, **kwargs: Any) -> Non
     sequence_of_row = states[5]
     rows = _live.requests
     if sequence_of_row:
-        rows = rows.select(torch.as_tensor(sequence_of_row, device=rows.matrix.device))
+        rows = rows.pick(torch.as_tensor(sequence_of_row, device=rows.slot.device))
     if len(rows) != states[0].shape[0]:
         raise RuntimeError(f"the head has {states[0].shape[0]} rows and the batch {len(rows)}")
     _live.head, _live.head_taken = rows, 0
@@ -148,7 +148,7 @@ def _around_head(
             # Log-probabilities of long prompts come in chunks, in the order of the rows.
             start, _live.head_reached = _live.head_taken, True
             _live.head_taken += states.shape[0]
-            perturb.head_(y, states, factors, _live.head.slice(start, start + states.shape[0]))
+            perturb.head_(y, states, factors, _live.head.range(start, start + states.shape[0]))
     return y
 
 
