@@ -71,11 +71,12 @@ def reference_logprobs(
     Raises:
         RuntimeError: the program failed; the message has the end of what it printed.
     """
+    distinct = {job: i for i, job in enumerate(dict.fromkeys(jobs))}
     request = {
         "folder": str(folder),
         "dtype": dtype,
         "exclude": list(exclude),
-        "jobs": [asdict(job) for job in jobs],
+        "jobs": [asdict(job) for job in distinct],
     }
     with tempfile.TemporaryDirectory(prefix="seedbed-reference-") as place:
         source, target = Path(place, "jobs.json"), Path(place, "result.json")
@@ -91,7 +92,8 @@ def reference_logprobs(
         )
         if done.returncode:
             raise RuntimeError(f"the reference failed with code {done.returncode}:\n{done.stderr[-4000:]}")
-        return [
+        scored = [
             Scored(tuple(r["logprobs"]), tuple(r["greedy"]), tuple(r["margins"]))
             for r in json.loads(target.read_text())
         ]
+    return [scored[distinct[job]] for job in jobs]
