@@ -41,4 +41,8 @@ BENCHES = {
         "bench.engine",
         "tokens per second with 16 members beside plain SGLang and its multi-LoRA; cost of an update",
     ),
+    "gateway": Entry(
+        "bench.gateway",
+        "latency and throughput of the gateway beside SGLang's own HTTP server",
+    ),
 }

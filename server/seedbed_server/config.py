@@ -77,11 +77,21 @@ class ServeSettings(BaseSettings):
     )
     exclude: Patterns = Field((), description="Patterns of parameter names that are left alone.")
     rounding: Rounding = Field("stochastic", description="How updates are rounded to bfloat16 weights.")
-    tool_call_parser: str = Field("", description="SGLang's parser for the tool calls of this model.")
+    tool_call_parser: str = Field(
+        "", description="SGLang's parser for tool calls; empty: what the chat template says; `none`: off."
+    )
+    reasoning_parser: str = Field("", description="SGLang's parser for reasoning; likewise.")
+    max_queued_requests: Count = Field(
+        256, description="Requests that may wait for a place in a batch; further ones get 429."
+    )
     start_seconds: Positive = Field(600.0, description="How long the engine may take to start.")
     hold_seconds: NotNegative = Field(30.0, description="How long requests wait for an update to end.")
 
     # Populations and schedules.
+    explore: float = Field(
+        1.0, ge=0, le=1, allow_inf_nan=False,
+        description="Share of new episodes that members answer; the live model answers the others.",
+    )  # fmt: skip
     population_size: int = Field(16, ge=2, le=10_000, description="Members of a population.")
     episodes_per_member: int = Field(1, ge=1, description="Rewards that a member needs.")
     sampling: Sampling = Field("one-sided", description="`mirrored` pairs every seed with its negative.")

@@ -18,12 +18,13 @@ Groups = npt.NDArray[np.str_]
 
 def zscore(rewards: F64) -> F64:
     r = rewards.mean(axis=1)
-    return (r - r.mean()) / r.std()
+    z: F64 = (r - r.mean()) / r.std()
+    return z
 
 
 def centered_rank(rewards: F64) -> F64:
     r = rewards.mean(axis=1)
-    ranks = np.array([np.mean(np.flatnonzero(np.isclose(np.sort(r), x, rtol=0, atol=1e-11))) for x in r])
+    ranks: F64 = np.array([np.mean(np.flatnonzero(np.isclose(np.sort(r), x, rtol=0, atol=1e-11))) for x in r])
     return ranks / (len(r) - 1) - 0.5
 
 
@@ -33,11 +34,13 @@ def group_relative(rewards: F64, groups: Groups) -> F64:
     for group in np.unique(groups):
         advantage[groups == group] -= rewards[groups == group].mean()
     a = advantage.mean(axis=1)
-    return a / np.sqrt((a**2).mean())
+    w: F64 = a / np.sqrt((a**2).mean())
+    return w
 
 
 def raw(rewards: F64) -> F64:
-    return rewards.mean(axis=1)
+    r: F64 = rewards.mean(axis=1)
+    return r
 
 
 @dataclass
@@ -64,16 +67,18 @@ class PastRewards:
 def weighted_zscore(values: F64, weights: F64) -> F64:
     centre = np.average(values, weights=weights)
     spread = np.sqrt(np.average((values - centre) ** 2, weights=weights))
-    return weights * (values - centre) / spread
+    w: F64 = weights * (values - centre) / spread
+    return w
 
 
 def schedule(kind: str, start: float, floor: float, steps: int, warmup: int = 0) -> F64:
     """The values at versions 0 to steps - 1."""
     p = np.clip((np.arange(steps) - warmup) / max(1, steps - 1 - warmup), 0, 1)
     if kind == "cosine":
-        return floor + (start - floor) * 0.5 * (1 + np.cos(np.pi * p))
+        values: F64 = floor + (start - floor) * 0.5 * (1 + np.cos(np.pi * p))
+        return values
     if kind == "linear":
-        return start + (floor - start) * p
+        return np.asarray(start + (floor - start) * p)
     return np.full(steps, start)
 
 

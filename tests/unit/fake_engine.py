@@ -69,7 +69,7 @@ class FakeEngine(EngineServiceServicer):
         return pb.DescribeResponse(
             state=self.state, model="toy", model_path="/toy", architecture="LlamaForCausalLM",
             dtype="float32", device="cpu", base_digest=self.base, noise_version=1, rank=1, scope="full",
-            slots=16, context_length=512, max_running_requests=16,
+            slots=16, context_length=512, max_running_requests=16, tool_call_parser="qwen",
         )  # fmt: skip
 
     async def ApplyUpdate(self, request: pb.ApplyUpdateRequest, context: Any) -> pb.ApplyUpdateResponse:
@@ -102,7 +102,7 @@ class FakeEngine(EngineServiceServicer):
         body = json.loads(request.body)
         address = (request.address.seed, request.address.sigma) if request.HasField("address") else None
         self.requests.append((body, address))
-        words = str(body["messages"][-1]["content"]).split()
+        words = _words(request.route, body)
         if words == ["overflow"]:
             message = "The input (900 tokens) is longer than the model's context length (512 tokens)."
             error = {"message": message, "type": "invalid_request_error", "param": None, "code": None}
@@ -111,7 +111,12 @@ class FakeEngine(EngineServiceServicer):
             yield pb.OpenAIResponse(tail=pb.OpenAITail(version=self.version))
             return
         try:
-            answer = self._stream if body.get("stream") else self._whole
+            routes = {
+                "/v1/chat/completions": (self._whole, self._stream),
+                "/v1/completions": (self._whole_text, self._stream_text),
+                "/v1/responses": (self._whole_response, self._stream_response),
+            }
+            answer = routes[request.route][bool(body.get("stream"))]
             async for part in answer(body, words):
                 yield part
         except asyncio.CancelledError:
@@ -156,6 +161,74 @@ class FakeEngine(EngineServiceServicer):
         for choice in range(body.get("n") or 1):
             yield _event(body, choice, {}, "stop")
         yield pb.OpenAIResponse(chunk=b"data: [DONE]\n\n")
+
+    async def _whole_text(self, body: dict[str, Any], words: list[str]) -> AsyncIterator[pb.OpenAIResponse]:
+        yield _head(200, "application/json", self.version)
+        choices = [
+            {"index": i, "text": " ".join(words), "finish_reason": "stop", "logprobs": None}
+            for i in range(body.get("n") or 1)
+        ]
+        usage = {"prompt_tokens": 7, "completion_tokens": len(words), "total_tokens": 7 + len(words)}
+        answer = {"id": "sglang", "object": "text_completion", "created": 1, "model": body["model"]}
+        yield pb.OpenAIResponse(chunk=json.dumps({**answer, "choices": choices, "usage": usage}).encode())
+
+    async def _stream_text(self, body: dict[str, Any], words: list[str]) -> AsyncIterator[pb.OpenAIResponse]:
+        yield _head(200, "text/event-stream", self.version)
+        for word, reason in [*((word, None) for word in words), ("", "stop")]:
+            choice = {"index": 0, "text": word, "finish_reason": reason, "logprobs": None}
+            event = {"id": "sglang", "object": "text_completion", "created": 1, "model": body["model"]}
+            yield _sse({**event, "choices": [choice]})
+        yield pb.OpenAIResponse(chunk=b"data: [DONE]\n\n")
+
+    async def _whole_response(
+        self, body: dict[str, Any], words: list[str]
+    ) -> AsyncIterator[pb.OpenAIResponse]:
+        if "wait" in words:
+            await self.tokens.acquire()
+        yield _head(200, "application/json", self.version)
+        yield pb.OpenAIResponse(chunk=json.dumps(_response(body, words, "completed")).encode())
+
+    async def _stream_response(
+        self, body: dict[str, Any], words: list[str]
+    ) -> AsyncIterator[pb.OpenAIResponse]:
+        yield _head(200, "text/event-stream", self.version)
+        yield _sse(
+            {"type": "response.created", "sequence_number": 0, "response": _response(body, [], "in_progress")}
+        )
+        for number, word in enumerate(words, start=1):
+            if "break" in words and number == 2:
+                raise RuntimeError("made up")
+            yield _sse(
+                {
+                    "type": "response.output_text.delta", "sequence_number": number, "delta": word,
+                    "item_id": "msg_1", "output_index": 0, "content_index": 0, "logprobs": [],
+                }
+            )  # fmt: skip
+        last = _response(body, words, "completed")
+        yield _sse({"type": "response.completed", "sequence_number": len(words) + 1, "response": last})
+
+
+def _words(route: str, body: dict[str, Any]) -> list[str]:
+    if route == "/v1/completions":
+        return str(body["prompt"]).split()
+    if route == "/v1/responses":
+        given = body["input"]
+        return str(given if isinstance(given, str) else given[-1].get("content", given[-1])).split()
+    return str(body["messages"][-1].get("content")).split()
+
+
+def _response(body: dict[str, Any], words: list[str], status: str) -> dict[str, Any]:
+    text = {"type": "output_text", "text": " ".join(words), "annotations": []}
+    message = {"type": "message", "id": "msg_1", "role": "assistant", "status": status, "content": [text]}
+    return {
+        "id": "sglang", "object": "response", "created_at": 1, "model": body["model"], "status": status,
+        "output": [message] if words else [], "parallel_tool_calls": True, "tool_choice": "auto", "tools": [],
+    }  # fmt: skip
+
+
+def _sse(event: dict[str, Any]) -> pb.OpenAIResponse:
+    name = f"event: {event['type']}\n" if "type" in event else ""
+    return pb.OpenAIResponse(chunk=f"{name}data: {json.dumps(event)}\n\n".encode())
 
 
 def _head(status: int, kind: str, version: int) -> pb.OpenAIResponse:

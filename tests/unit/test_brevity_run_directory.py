@@ -89,6 +89,10 @@ def test_damaged_notes_and_unwritable_places_say_what_to_do(tmp_path: Path) -> N
     (tmp_path / "run" / "demo.json").write_text("{")
     with pytest.raises(DirectoryError, match=r"damaged.*move"), open_run(RECIPE, tmp_path / "run"):
         pass
+    with open_run(RECIPE) as first:
+        (first.path / "demo.json").write_text('{"recipe": {}}')
+    with open_run(RECIPE) as second:
+        assert second.path != first.path, "a damaged one does not stand in the way"
     (tmp_path / "file").write_text("")
     with pytest.raises(DirectoryError, match="--store"), open_run(RECIPE, tmp_path / "file" / "run"):
         pass

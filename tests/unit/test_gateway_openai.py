@@ -103,14 +103,14 @@ async def test_an_unknown_episode_is_refused_rather_than_attributed_to_a_new_one
 async def test_an_episode_cannot_change_between_exploring_and_live(server: Running) -> None:
     explored = (await server.ask()).json()["seedbed"]
     response = await server.ask(model="toy:live", seedbed={"episode_id": explored["episode_id"]})
-    assert response.status_code == 400
+    assert (response.status_code, response.headers["x-should-retry"]) == (409, "false")
     assert f"member {explored['member']}" in error_of(response)["message"]
 
 
 async def test_an_episode_cannot_change_its_group(server: Running) -> None:
     first = (await server.ask(seedbed={"group": "a"})).json()["seedbed"]
     response = await server.ask(seedbed={"episode_id": first["episode_id"], "group": "b"})
-    assert response.status_code == 400
+    assert (response.status_code, response.headers["x-should-retry"]) == (409, "false")
     assert "'a'" in error_of(response)["message"]
     assert "'b'" in error_of(response)["message"]
 
@@ -136,16 +136,16 @@ async def test_the_engines_own_fields_are_refused_by_name(server: Running, field
         (b"[1]", None, "JSON object"),
         (b'{"model": 3, "messages": []}', "model", "3"),
         (b'{"messages": []}', "model", "None"),
-        (b'{"model": "toy", "n": 0, "messages": []}', "n", "1 to 128"),
+        (b'{"model": "toy", "n": 0, "messages": []}', "n", "use 1 or more"),
         (b'{"model": "toy", "n": true, "messages": []}', "n", "True"),
         (b'{"model": "toy", "stream": "yes", "messages": []}', "stream", "yes"),
-        (b'{"model": "toy", "seedbed": 3, "messages": []}', "seedbed", "no object"),
+        (b'{"model": "toy", "seedbed": 3, "messages": []}', "seedbed", "send an object"),
         (
             b'{"model": "toy", "seedbed": {"episode": "x"}, "messages": []}',
             "seedbed.episode",
             "no such field",
         ),
-        (b'{"model": "toy", "seedbed": {"group": ""}, "messages": []}', "seedbed.group", "1 to 256"),
+        (b'{"model": "toy", "seedbed": {"group": ""}, "messages": []}', "seedbed.group", "at least 1"),
         (b'{"model": "toy", "functions": [], "messages": []}', "functions", "leave it out"),
         (b'{"model": "toy", "modalities": ["audio"], "messages": []}', "modalities", "leave it out"),
     ],
@@ -278,7 +278,10 @@ async def test_models_are_the_loaded_one_exploring_and_live(server: Running) -> 
     models = [model async for model in server.openai.models.list()]
     assert [model.id for model in models] == ["toy", "toy:live"]
     live: Any = await server.openai.models.retrieve("toy:live")
-    assert live.seedbed == {"explores": False, "version": 0, "context_length": 512, "dtype": "float32"}
+    assert live.seedbed == {
+        "explores": False, "version": 0, "context_length": 512, "dtype": "float32", "tools": True,
+        "tool_call_parser": "qwen", "reasoning": False, "reasoning_parser": None,
+    }  # fmt: skip
     with pytest.raises(openai.NotFoundError):
         await server.openai.models.retrieve("gpt-9")
 

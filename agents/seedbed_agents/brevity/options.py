@@ -16,11 +16,12 @@ class Recipe:
     """What `--model` takes: a known name, a local folder or a hub id."""
     updates: int
     members: int = 16
-    questions_per_population: int = 4
+    questions_per_population: int = 5
     """Each member answers each of them once."""
     sigma: float = 5e-3
     sigma_floor: float = 3e-3
-    alpha: float = 1e-2
+    alpha: float = 9e-3
+    alpha_floor: float = 3e-3
     seed: int = 1
     """Of the members' seeds and of the order of the questions."""
     max_tokens: int = 48
@@ -28,6 +29,8 @@ class Recipe:
     """Updates between two looks at the unperturbed model."""
     measure_questions: int = 8
     """Held-out questions of such a look; the first and the last one take all."""
+    concurrency: int = 32
+    """Requests at once, and slots of the engine: two for each member keep its batches full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ class DemoOptions:
     quick: bool = False
     """Half the updates: shows the way, and may miss the bar."""
     store: Path | None = None
-    """Directory of this run; None: the demo keeps its own below the cache directory."""
+    """Directory of this run; None: the demo keeps its own below SEEDBED_HOME."""
     model: str = "smollm2"
     port: int = 0
     """Port of the server on loopback; 0: a free one."""
@@ -53,8 +56,8 @@ class DemoOptions:
             raise ValueError(f"port: {self.port} is not a port; use 1 to 65535, or 0 for a free one")
 
 
-UPDATES = 14
-QUICK_UPDATES = 7
+UPDATES = 12
+QUICK_UPDATES = 6
 
 
 def recipe_of(options: DemoOptions) -> Recipe:

@@ -113,7 +113,10 @@ def _choose(home: Path, wanted: dict[str, Any]) -> tuple[RunDirectory, int]:
     numbers = sorted(int(path.name) for path in home.iterdir() if path.name.isdecimal())
     for number in reversed(numbers):
         path = home / str(number)
-        notes = _read(path / "demo.json")
+        try:
+            notes = _read(path / "demo.json")
+        except DirectoryError:
+            continue  # damaged: left as it is, for people to look at
         if notes and notes.recipe == wanted and not notes.finished and (lock := _lock(path)) is not None:
             return RunDirectory(path, notes, resumed=True), lock
     number = numbers[-1] + 1 if numbers else 1
@@ -160,9 +163,9 @@ def _lock(path: Path) -> int | None:
 def _read(file: Path) -> Notes | None:
     try:
         values = json.loads(file.read_text())
+        before = Evaluation.from_json(values["before"]) if values["before"] else None
+        return Notes(values["recipe"], before, tuple(values["looks"]), values["seconds"], values["finished"])
     except FileNotFoundError:
         return None
-    except ValueError as error:
-        raise DirectoryError(f"{file}: is damaged ({error}); move {file.parent} away") from None
-    before = Evaluation.from_json(values["before"]) if values["before"] else None
-    return Notes(values["recipe"], before, tuple(values["looks"]), values["seconds"], values["finished"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise DirectoryError(f"{file}: is damaged ({error!r}); move {file.parent} away") from None

@@ -78,8 +78,10 @@ def serving(
         "sigma-floor": recipe.sigma_floor,
         "sigma-schedule": "cosine",
         "alpha": recipe.alpha,
-        "alpha-schedule": "constant",
+        "alpha-floor": recipe.alpha_floor,
+        "alpha-schedule": "cosine",
         "total-updates": recipe.updates,
+        "slots": recipe.concurrency,
         "run-seed": recipe.seed,
         "start-seconds": START_SECONDS,
     }

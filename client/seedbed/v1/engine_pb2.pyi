@@ -68,7 +68,7 @@ class DescribeRequest(_message.Message):
     def __init__(self, term: _Optional[int] = ..., parameters: _Optional[bool] = ...) -> None: ...
 
 class DescribeResponse(_message.Message):
-    __slots__ = ("state", "model", "model_path", "architecture", "dtype", "device", "base_digest", "noise_version", "rank", "scope", "slots", "context_length", "max_running_requests", "parameters", "slot_bytes", "weight_bytes")
+    __slots__ = ("state", "model", "model_path", "architecture", "dtype", "device", "base_digest", "noise_version", "rank", "scope", "slots", "context_length", "max_running_requests", "parameters", "slot_bytes", "weight_bytes", "tool_call_parser", "reasoning_parser")
     STATE_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MODEL_PATH_FIELD_NUMBER: _ClassVar[int]
@@ -85,6 +85,8 @@ class DescribeResponse(_message.Message):
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     SLOT_BYTES_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TOOL_CALL_PARSER_FIELD_NUMBER: _ClassVar[int]
+    REASONING_PARSER_FIELD_NUMBER: _ClassVar[int]
     state: State
     model: str
     model_path: str
@@ -101,7 +103,9 @@ class DescribeResponse(_message.Message):
     parameters: _containers.RepeatedCompositeFieldContainer[Parameter]
     slot_bytes: int
     weight_bytes: int
-    def __init__(self, state: _Optional[_Union[State, _Mapping]] = ..., model: _Optional[str] = ..., model_path: _Optional[str] = ..., architecture: _Optional[str] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., base_digest: _Optional[bytes] = ..., noise_version: _Optional[int] = ..., rank: _Optional[int] = ..., scope: _Optional[str] = ..., slots: _Optional[int] = ..., context_length: _Optional[int] = ..., max_running_requests: _Optional[int] = ..., parameters: _Optional[_Iterable[_Union[Parameter, _Mapping]]] = ..., slot_bytes: _Optional[int] = ..., weight_bytes: _Optional[int] = ...) -> None: ...
+    tool_call_parser: str
+    reasoning_parser: str
+    def __init__(self, state: _Optional[_Union[State, _Mapping]] = ..., model: _Optional[str] = ..., model_path: _Optional[str] = ..., architecture: _Optional[str] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., base_digest: _Optional[bytes] = ..., noise_version: _Optional[int] = ..., rank: _Optional[int] = ..., scope: _Optional[str] = ..., slots: _Optional[int] = ..., context_length: _Optional[int] = ..., max_running_requests: _Optional[int] = ..., parameters: _Optional[_Iterable[_Union[Parameter, _Mapping]]] = ..., slot_bytes: _Optional[int] = ..., weight_bytes: _Optional[int] = ..., tool_call_parser: _Optional[str] = ..., reasoning_parser: _Optional[str] = ...) -> None: ...
 
 class TokenIds(_message.Message):
     __slots__ = ("ids",)

@@ -55,6 +55,9 @@ class EngineConfig:
     orphan_seconds: float = 30.0
     """Exit when no gateway was heard for so long; 0: never."""
     tool_call_parser: str = ""
+    """SGLang's parser for tool calls; empty: what the chat template makes clear; `none`: off."""
+    reasoning_parser: str = ""
+    """SGLang's parser for reasoning; likewise."""
     log_level: str = "warning"
 
     def __post_init__(self) -> None:

@@ -83,6 +83,8 @@ def start(config: EngineConfig) -> Any:
         # Static row buffers for graph replay do not exist yet.
         "disable_cuda_graph": True,
         "sleep_on_idle": True,
+        # Small models that may write any whitespace in JSON write nothing else.
+        "constrained_json_disable_any_whitespace": True,
         "random_seed": 0,
     }
     if config.context_length:
@@ -91,8 +93,10 @@ def start(config: EngineConfig) -> Any:
         arguments["max_total_tokens"] = config.max_total_tokens
     if config.chunked_prefill_size:
         arguments["chunked_prefill_size"] = config.chunked_prefill_size
-    if config.tool_call_parser:
-        arguments["tool_call_parser"] = config.tool_call_parser
+    for name in ("tool_call_parser", "reasoning_parser"):
+        value = getattr(config, name)
+        if value != "none":
+            arguments[name] = value or "auto"
     if config.device == "cpu":
         batched = config.attention in ("auto", "batched")
         arguments["attention_backend"] = attention.BACKEND if batched else "torch_native"

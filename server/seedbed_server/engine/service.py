@@ -80,6 +80,8 @@ class EngineService(engine_pb2_grpc.EngineServiceServicer):
             max_running_requests=d["max_running_requests"],
             slot_bytes=d["slot_bytes"],
             weight_bytes=d["weight_bytes"],
+            tool_call_parser=self.routes.tool_call_parser,
+            reasoning_parser=self.routes.reasoning_parser,
         )
         if request.parameters:
             answer.parameters.extend(

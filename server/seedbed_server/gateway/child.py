@@ -48,6 +48,7 @@ def config_of(settings: ServeSettings, source: ModelSource, address: str) -> Eng
         rounding=settings.rounding,
         hold_seconds=settings.hold_seconds,
         tool_call_parser=settings.tool_call_parser,
+        reasoning_parser=settings.reasoning_parser,
         log_level="warning" if settings.log_level == "info" else settings.log_level,
     )
 

@@ -1,5 +1,8 @@
 """One completion on its way: the call to the engine, the ids on every piece, and the record of how it
 ended.
+
+It runs as a task of its own and writes a `Recording`; the request that asked for it, and retries of that
+request, read from there. When nobody reads any more it is cancelled, and the engine stops.
 """
 
 from __future__ import annotations
@@ -14,15 +17,18 @@ import orjson
 import structlog
 
 from seedbed.v1 import engine_pb2 as pb
-from seedbed_server.gateway.errors import error_body, normalised, unavailable
+from seedbed_server.gateway.conversations import extended, prefix_digests
+from seedbed_server.gateway.dialects import DIALECTS
+from seedbed_server.gateway.errors import ApiError, bug, normalised, unavailable
+from seedbed_server.gateway.labels import about, failure, label_headers
+from seedbed_server.store import StoreError
 from seedbed_server.store.rows import CompletionEnd
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from seedbed.v1.engine_pb2_grpc import EngineServiceAsyncStub
-    from seedbed_server.gateway.leases import Lease
+    from seedbed_server.gateway.lease_types import Lease, Wish
     from seedbed_server.gateway.request import Prepared
+    from seedbed_server.gateway.retries import Recording
     from seedbed_server.gateway.state import Gateway
 
 __all__ = ["Completion"]
@@ -30,32 +36,67 @@ __all__ = ["Completion"]
 log = structlog.get_logger(__name__)
 
 CALL_SECONDS = 600.0
-FINISH_SECONDS = 10.0
+JSON, EVENTS = "application/json", "text/event-stream"
 
 
 class Completion:
-    """Made for one request; `start`, then `collect` or `stream`, or `abandon`."""
+    """Made for one request; `run` is its whole life."""
 
-    def __init__(self, gateway: Gateway, prepared: Prepared, route: str, started: float) -> None:
-        self.gateway = gateway
+    def __init__(
+        self, gateway: Gateway, prepared: Prepared, wish: Wish, recording: Recording, started: float
+    ) -> None:
+        self._gateway = gateway
         self._prepared = prepared
-        self._route = route
-        self.started = started
+        self._wish = wish
+        self._recording = recording
+        self._started = started
+        self._dialect = DIALECTS[prepared.route]
         self._lease: Lease | None = None
         self._call: Any = None
         self._head = pb.OpenAIHead()
+        self._tail: pb.OpenAITail | None = None
+        self._heard: dict[int, dict[str, Any]] = {}
         self._ended = False
         self._answered = False
-        self._outcome = "cancelled"
-        self._tail: pb.OpenAITail | None = None
 
-    async def start(self, engine: EngineServiceAsyncStub) -> pb.OpenAIHead:
-        """Takes the lease and asks the engine; returns its head once episode and completion are on disk.
+    async def run(self, engine: EngineServiceAsyncStub) -> None:
+        """Asks the engine and records what comes, to the end or until it is cancelled."""
+        recording = self._recording
+        try:
+            await self._start(engine)
+            if self._head.status == 200 and self._prepared.stream:
+                await self._stream()
+            else:
+                await self._collect()
+        except asyncio.CancelledError:
+            self._give_up("cancelled")
+            recording.end("cancelled")
+            raise
+        except grpc.aio.AioRpcError as error:
+            self._give_up("failed")
+            recording.end("failed", failure(self._gateway.link, error))
+        except grpc.aio.UsageError:
+            # The link was torn down between the request's arrival and the call.
+            self._give_up("failed")
+            recording.end("failed", unavailable("the engine is being started again; try again", 5))
+        except (ApiError, StoreError) as error:
+            self._give_up("failed")
+            recording.end("failed", error)
+        except Exception:
+            log.exception("completion failed", completion=self._lease and self._lease.completion_id)
+            self._give_up("failed")
+            recording.end("failed", bug())
+        finally:
+            if self._call is not None:
+                self._call.cancel()
 
-        Raises ApiError, StoreError, or AioRpcError when the engine cannot be asked.
-        """
-        lease = self._lease = await self.gateway.leases.take(self._prepared.wish, self._route)
-        request = pb.OpenAIRequest(route=self._route, body=self._prepared.body)
+    async def _start(self, engine: EngineServiceAsyncStub) -> None:
+        """Takes the lease and asks the engine; returns once episode and completion are on disk."""
+        prepared = self._prepared
+        lease = self._lease = await self._gateway.leases.take(
+            self._wish, prepared.route, self._dialect.prefix, prepared.choices
+        )
+        request = pb.OpenAIRequest(route=prepared.route, body=prepared.body)
         if lease.episode.seed is not None and lease.episode.sigma is not None:
             request.address.seed = lease.episode.seed
             request.address.sigma = lease.episode.sigma
@@ -64,37 +105,52 @@ class Completion:
         if part is grpc.aio.EOF or part.WhichOneof("part") != "head":
             raise unavailable("the engine answered without a head; try again", 5)
         self._head = part.head
-        return self._head
 
-    async def collect(self) -> tuple[int, dict[str, Any], dict[str, str]]:
-        """The whole answer: status, body and headers."""
+    async def _collect(self) -> None:
+        """The whole answer at once."""
         parts: list[bytes] = []
-        tail: pb.OpenAITail | None = None
         while (part := await self._call.read()) is not grpc.aio.EOF:
             if part.WhichOneof("part") == "chunk":
                 parts.append(part.chunk)
             elif part.WhichOneof("part") == "tail":
-                tail = part.tail
+                self._tail = part.tail
         status = self._head.status
         try:
             body = orjson.loads(b"".join(parts))
         except orjson.JSONDecodeError:
             body, status = b"".join(parts).decode(errors="replace")[:2000], max(status, 500)
+        recording, lease = self._recording, self._known
         if status != 200:
-            return status, normalised(status, body), self._refused(status)
-        body |= {"id": self._lease_id(), "model": self._prepared.model, "seedbed": self._about(tail)}
-        self._finish("finished", tail)
+            headers = {} if lease.is_new else label_headers(self._known, self._head.version)
+            if status in (429, 503):
+                headers["retry-after"] = "5"
+            self._give_up("failed")
+            recording.begin(status, headers, JSON)
+            recording.add(orjson.dumps(normalised(status, body)))
+            recording.end("failed")
+            return
+        self._dialect.listen(self._heard, body)
+        body = self._dialect.marked(body, lease.completion_id, self._prepared.model, self._about())
+        recording.episode_id = lease.episode.id
+        recording.begin(200, label_headers(self._known, self._head.version), JSON)
+        recording.add(orjson.dumps(body))
         self._first_byte()
-        return 200, body, self.headers()
+        self._finish("finished")
+        recording.end("finished")
 
-    async def stream(self) -> AsyncIterator[bytes]:
+    async def _stream(self) -> None:
         """Every event as it comes. From the end of the last choice on they wait for the engine's tail.
 
         Nothing is generated any more by then, and the event that ends an answer can say whether the version
         moved.
         """
+        recording, dialect = self._recording, self._dialect
+        recording.episode_id = self._known.episode.id
+        recording.begin(200, label_headers(self._known, self._head.version), EVENTS)
+        self._note_conversation()
         held: list[dict[str, Any] | bytes] = []
         unfinished = self._prepared.choices
+        state, label = "finished", self._about()
         try:
             while (part := await self._call.read()) is not grpc.aio.EOF:
                 if part.WhichOneof("part") == "tail":
@@ -102,100 +158,70 @@ class Completion:
                     break
                 event = _parse(part.chunk)
                 if isinstance(event, dict):
-                    event = self._marked(event)
-                    unfinished -= _finished(event)
+                    if "error" in event and "choices" not in event and "type" not in event:
+                        state = "failed"
+                    else:
+                        dialect.listen(self._heard, event)
+                        unfinished -= dialect.finished(event)
+                        event = self._marked(event, label)
                 if unfinished > 0 and not held:
                     self._first_byte()
-                    yield _sse(event)
+                    recording.add(self._sse(event))
                 else:
                     held.append(event)
-            about = self._about(self._tail)
-            self._outcome = "failed" if self._tail is None else "finished"
+            label = self._about()
             for event in held:
                 if isinstance(event, dict) and "seedbed" in event:
-                    event["seedbed"] = about
-                yield _sse(event)
-        except grpc.aio.AioRpcError as error:
-            self._outcome = "failed"
-            self.gateway.link.suspect()
-            log.warning("stream broke", completion=self._lease_id(), error=error.details())
+                    event = self._marked(event, label)
+                recording.add(self._sse(event))
+        except (grpc.aio.AioRpcError, grpc.aio.UsageError) as error:
+            state = "failed"
+            self._gateway.link.suspect()
+            log.warning("stream broke", completion=self._known.completion_id, error=str(error)[:500])
             message = "the engine was lost in the middle of this answer; ask again"
-            yield _sse(error_body(503, message, code="engine_unavailable"))
+            recording.add(self._sse(dialect.error(503, message, "engine_unavailable")))
+        if self._tail is None:
+            state = "failed"
+        self._finish(state)
+        recording.end("finished" if state == "finished" else "failed")
 
-    def close_stream(self) -> None:
-        """The answer has ended or the client has gone, whether `stream` was begun or not."""
-        self._finish(self._outcome, self._tail)
-        self._call.cancel()
-
-    def abandon(self, status: str) -> None:
-        """It came to nothing: the call is cancelled, and an episode that it opened is given back."""
-        if self._call is not None:
-            self._call.cancel()
-        if self._lease is not None and not self._ended:
-            self._finish(status, None)
-            self.gateway.leases.give_back(self._lease)
-
-    def headers(self) -> dict[str, str]:
-        """Episode, completion, version, member and seed, for clients that read no bodies."""
+    @property
+    def _known(self) -> Lease:
         assert self._lease is not None
-        episode = self._lease.episode
-        values = {
-            "x-seedbed-episode": episode.id,
-            "x-seedbed-completion": self._lease.completion_id,
-            "x-seedbed-version": self._head.version,
-            "x-seedbed-member": episode.member,
-            "x-seedbed-seed": episode.seed,
-        }
-        return {name: str(value) for name, value in values.items() if value is not None}
+        return self._lease
 
-    def _about(self, tail: pb.OpenAITail | None = None) -> dict[str, Any]:
-        assert self._lease is not None
-        episode = self._lease.episode
-        about: dict[str, Any] = {
-            "episode_id": episode.id,
-            "completion_id": self._lease.completion_id,
-            "version": self._head.version,
-            "population": episode.population,
-            "member": episode.member,
-            # A text: JavaScript's numbers end at 2^53.
-            "seed": None if episode.seed is None else str(episode.seed),
-            "sigma": None if episode.sigma is None else abs(episode.sigma),
-            "sign": None if episode.sigma is None else (1 if episode.sigma > 0 else -1),
-        }
-        if tail is not None and tail.version != self._head.version:
-            about["last_version"] = tail.version
-        return about
+    def _marked(self, event: Any, about: dict[str, Any]) -> Any:
+        return self._dialect.marked(event, self._known.completion_id, self._prepared.model, about)
 
-    def _marked(self, event: dict[str, Any]) -> dict[str, Any]:
-        if "error" in event:
-            return normalised(500, event)
-        return event | {"id": self._lease_id(), "model": self._prepared.model, "seedbed": self._about()}
+    def _sse(self, event: dict[str, Any] | bytes) -> bytes:
+        if isinstance(event, bytes):
+            return event
+        return self._dialect.named(event) + b"data: " + orjson.dumps(event) + b"\n\n"
 
-    def _lease_id(self) -> str:
-        assert self._lease is not None
-        return self._lease.completion_id
-
-    def _refused(self, status: int) -> dict[str, str]:
-        """Ends a completion that the engine answered with an error; returns the headers for it."""
-        assert self._lease is not None
-        headers = {} if self._lease.is_new else self.headers()
-        if status in (429, 503):
-            headers["retry-after"] = "5"
-        self.abandon("failed")
-        return headers
+    def _about(self) -> dict[str, Any]:
+        return about(self._known, self._head.version, None if self._tail is None else self._tail.version)
 
     def _first_byte(self) -> None:
         if not self._answered:
             self._answered = True
-            self.gateway.metrics.first_byte.labels(self._route).observe(time.monotonic() - self.started)
+            first_byte = self._gateway.metrics.first_byte.labels(self._prepared.route)
+            first_byte.observe(time.monotonic() - self._started)
 
-    def _finish(self, status: str, tail: pb.OpenAITail | None) -> None:
+    def _give_up(self, status: str) -> None:
+        """It came to nothing: an episode that it opened is given back, unless somebody has read of it."""
+        if self._lease is None or self._ended:
+            return
+        self._finish(status)
+        if self._recording.episode_id is None:
+            self._gateway.leases.give_back(self._lease)
+
+    def _finish(self, status: str) -> None:
         if self._ended or self._lease is None:
             return
         self._ended = True
+        tail, gateway = self._tail, self._gateway
         end = CompletionEnd(status, time.time(), self._head.version if self._head.status else None)
-        if tail is not None:
-            gateway = self.gateway
+        if status == "finished" and tail is not None:
             gateway.prompt_tokens += tail.prompt_tokens
             gateway.completion_tokens += tail.completion_tokens
             gateway.metrics.tokens.labels("prompt").inc(tail.prompt_tokens)
@@ -209,26 +235,32 @@ class Completion:
                 tail.completion_tokens,
                 tail.cached_tokens,
                 ",".join(tail.finish_reasons),
+                self._note_conversation(),
             )
         with contextlib.suppress(RuntimeError):
-            self.gateway.leases.end(self._lease, end)
+            gateway.leases.end(self._lease, end)
+
+    def _note_conversation(self) -> bytes | None:
+        """Remembers how far an implicit episode has got, so that its next request is found to be one."""
+        episode, messages = self._known.episode, self._prepared.messages
+        if episode.client is None or not messages:
+            return None
+        asked = prefix_digests(messages)[-1]
+        answered = []
+        for items in self._dialect.answers(self._heard):
+            digest = asked
+            for item in items:
+                digest = extended(digest, item)
+            answered.append(digest)
+        self._gateway.conversations.note(episode.client, episode.id, asked, answered, time.time())
+        return b"".join([asked, *answered])
 
 
 def _parse(chunk: bytes) -> dict[str, Any] | bytes:
     """The JSON object of a server-sent event; anything else (`[DONE]`, a comment) stays what it is."""
-    if chunk.startswith(b"data:"):
-        data = chunk[5:].strip()
-        if data.startswith(b"{"):
-            with contextlib.suppress(orjson.JSONDecodeError):
-                event: dict[str, Any] = orjson.loads(data)
-                return event
+    _, found, data = chunk.partition(b"data:")
+    if found and data.lstrip().startswith(b"{"):
+        with contextlib.suppress(orjson.JSONDecodeError):
+            event: dict[str, Any] = orjson.loads(data)
+            return event
     return chunk
-
-
-def _finished(event: dict[str, Any]) -> int:
-    choices = event.get("choices") or []
-    return sum(choice.get("finish_reason") is not None for choice in choices if isinstance(choice, dict))
-
-
-def _sse(event: dict[str, Any] | bytes) -> bytes:
-    return event if isinstance(event, bytes) else b"data: " + orjson.dumps(event) + b"\n\n"

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ApiError",
     "bad_request",
+    "bug",
     "busy",
     "error_body",
     "install",
@@ -78,6 +79,12 @@ def unavailable(message: str, retry_after: int = 5) -> ApiError:
 def busy(message: str, retry_after: int = 5) -> ApiError:
     """429: too much at once, or held for too long."""
     return ApiError(429, message, code="busy", headers={"retry-after": str(min(retry_after, 120))})
+
+
+def bug() -> ApiError:
+    """500: ours, not the client's."""
+    message = "this is a fault of the server; its log says more. Nothing of this request was kept"
+    return ApiError(500, message, code="internal_error")
 
 
 def kind_of(status: int) -> str:
@@ -139,10 +146,19 @@ async def _http_error(request: Request, error: Exception) -> Response:
         message = f"{where} is not a route of this server; GET /openapi.json lists those that are"
         return ApiError(404, message, code="unknown_url").response()
     if error.status_code == 405:
-        allowed = (error.headers or {}).get("allow", "another method")
+        allowed = ", ".join(_methods(request)) or "another method"
         message = f"{where} is not allowed; use {allowed}"
-        return ApiError(405, message, code="method_not_allowed", headers=error.headers).response()
+        return ApiError(405, message, code="method_not_allowed", headers={"allow": allowed}).response()
     return ApiError(error.status_code, str(error.detail), headers=error.headers).response()
+
+
+def _methods(request: Request) -> list[str]:
+    """All methods of a path; the framework names only those of its first route."""
+    found: set[str] = set()
+    for route in request.app.state.routes:
+        if route.path_regex.match(request.url.path):
+            found |= route.methods or set()
+    return sorted(found)
 
 
 async def _validation_error(_request: Request, error: Exception) -> Response:
@@ -154,5 +170,4 @@ async def _validation_error(_request: Request, error: Exception) -> Response:
 
 async def _bug(request: Request, error: Exception) -> Response:
     log.error("request failed", route=request.url.path, error=repr(error))
-    message = "this is a fault of the server; its log says more. Nothing of this request was kept"
-    return ApiError(500, message, code="internal_error").response()
+    return bug().response()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import secrets
 import time
 
-__all__ = ["completion_id", "episode_id"]
+__all__ = ["CHAT_PREFIX", "COMPLETION_PREFIX", "RESPONSE_PREFIX", "completion_id", "episode_id"]
+
+CHAT_PREFIX, COMPLETION_PREFIX, RESPONSE_PREFIX = "chatcmpl-", "cmpl-", "resp_"
 
 
 def episode_id() -> str:
@@ -13,9 +15,9 @@ def episode_id() -> str:
     return "ep_" + _stamp()
 
 
-def completion_id() -> str:
+def completion_id(prefix: str = CHAT_PREFIX) -> str:
     """A new completion id. It is the `id` of the OpenAI object as well."""
-    return "chatcmpl-" + _stamp()
+    return prefix + _stamp()
 
 
 def _stamp() -> str:

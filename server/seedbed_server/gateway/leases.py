@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from seedbed_server.gateway import ids
-from seedbed_server.gateway.errors import ApiError, bad_request, busy
+from seedbed_server.gateway.episode_cache import EpisodeCache
+from seedbed_server.gateway.errors import ApiError, busy
+from seedbed_server.gateway.lease_types import (
+    Counts,
+    Lease,
+    Terms,
+    Wish,
+    conflict,
+    ended_how,
+    has_ended,
+    unknown_episode,
+)
+from seedbed_server.learner import explores
 from seedbed_server.learner.population import (
     Population,
+    assign,
     is_complete,
     lease,
     release,
@@ -31,41 +44,23 @@ __all__ = ["Lease", "Leases", "Wish"]
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True)
-class Wish:
-    """What a request says about its episode."""
-
-    live: bool
-    """The unperturbed live model is asked for."""
-    episode_id: str | None = None
-    group: str | None = None
-
-
-@dataclass(frozen=True)
-class Lease:
-    """One completion of an episode, before it runs."""
-
-    episode: EpisodeRow
-    completion_id: str
-    is_new: bool
-    """Whether this request opened the episode."""
-    stored: asyncio.Future[None]
-    """Done when episode and completion are on disk; nothing may be answered before."""
-
-
 class Leases:
     """Holds the open population in memory and hands out its members. The store stays the truth."""
 
-    def __init__(self, store: Store, hold_seconds: float) -> None:
+    def __init__(self, store: Store, hold_seconds: float, share: float = 1.0) -> None:
         self._store = store
         self._hold_seconds = hold_seconds
+        self._share = share
+        self.cache = EpisodeCache(store)
+        self.counts = Counts()
+        self.version = 0
+        """Of the live weights."""
         self._population: Population | None = None
         self._open = asyncio.Event()
         self.halted: str | None = None
         """Why nothing is explored any more, if so."""
         self.complete = asyncio.Event()
         """Set while the population can be closed."""
-        self.open_episodes = 0
 
     @property
     def population(self) -> Population | None:
@@ -85,11 +80,11 @@ class Leases:
         """New episodes wait until `explore` is called again: an update is on its way."""
         self._open.clear()
 
-    async def take(self, wish: Wish, route: str) -> Lease:
+    async def take(self, wish: Wish, route: str, prefix: str = ids.CHAT_PREFIX, choices: int = 1) -> Lease:
         """Finds or opens the episode of a request and starts writing it down.
 
-        Raises ApiError: 404 for an unknown episode, 400 for one that does not fit the request, 429 if an
-        update takes longer than a request may be held, 503 when learning has stopped.
+        Raises ApiError: 404 for an unknown episode, 409 for one that has ended or does not fit the request,
+        429 if an update takes longer than a request may be held, 503 when learning has stopped.
         """
         if wish.episode_id is None:
             episode = await self._new_episode(wish)
@@ -97,8 +92,11 @@ class Leases:
             episode = await self._known_episode(wish, wish.episode_id)
         is_new = wish.episode_id is None
         completion = CompletionRow(
-            ids.completion_id(), episode.id, route, episode.member, "running", time.time()
+            ids.completion_id(prefix), episode.id, route, episode.member, "running", time.time(), choices
         )
+        if is_new:
+            self.counts.implicit += 1
+            self.cache.put(episode)
 
         def job(connection: sa.Connection) -> None:
             if is_new:
@@ -109,13 +107,58 @@ class Leases:
         stored.add_done_callback(_retrieve)
         return Lease(episode, completion.id, is_new, stored)
 
+    async def open(self, wish: Wish, terms: Terms) -> EpisodeRow:
+        """Opens an episode before its first request; returns it once it is on disk.
+
+        Raises ApiError 429 or 503 as `take` does, StoreError if it could not be kept.
+        """
+        episode = replace(
+            await self._new_episode(wish),
+            key_hash=terms.key_hash,
+            metadata=terms.metadata,
+            expires_at=terms.expires_at,
+        )
+        try:
+            await self._store.write(lambda connection: episodes.insert(connection, episode))
+        except BaseException:
+            self._release(episode)
+            raise
+        self.counts.opened += 1
+        self.cache.put(episode)
+        return episode
+
+    async def close(self, episode: EpisodeRow, status: str = "closed") -> EpisodeRow:
+        """Ends an episode: it takes no more completions; without a reward its member is free for another."""
+        now = time.time()
+        ended = await self._store.write(lambda connection: episodes.end(connection, episode.id, status, now))
+        newest = await self.cache.by_id(episode.id) or episode
+        if ended:
+            newest = replace(newest, status=status, ended_at=now)
+            self.cache.put(newest)
+            population = self._population
+            if population is None or newest.member is None or newest.population != population.number:
+                return newest
+            if newest.id not in population.tallies[newest.member].rewards:
+                self._release(newest)
+        return newest
+
+    async def expire(self) -> int:
+        """Ends the episodes whose time has passed. Returns how many."""
+        now = time.time()
+        passed = await self._store.read(lambda connection: episodes.expired(connection, now, 256))
+        for episode_id in passed:
+            episode = await self.cache.by_id(episode_id)
+            if episode is not None:
+                await self.close(episode, "expired")
+        return len(passed)
+
     def give_back(self, lease: Lease) -> None:
         """The episode that this request opened never got an answer: its member is free for another."""
         if not lease.is_new:
             return
-        population, episode = self._population, lease.episode
-        if population is not None and episode.member is not None and episode.population == population.number:
-            self._population = release(population, episode.member, episode.group)
+        episode = lease.episode
+        self._release(episode)
+        self.cache.put(replace(episode, status="dropped"))
         self._later(lambda connection: episodes.drop(connection, episode.id))
 
     def end(self, lease: Lease, end: CompletionEnd) -> None:
@@ -127,19 +170,29 @@ class Leases:
         population = self._population
         if population is None or episode.member is None or episode.population != population.number:
             return
+        first = episode.id not in population.tallies[episode.member].rewards
+        if first and episode.implicit:
+            self.counts.implicit_rewarded += 1
+        if first and episode.status != "open":
+            # It had been given up when it ended.
+            population = assign(population, episode.member, episode.group)
         self._population = reward_episode(population, episode.member, episode.id, episode.group, total)
         if is_complete(self._population):
             self.complete.set()
 
     async def _new_episode(self, wish: Wish) -> EpisodeRow:
-        now = time.time()
-        if wish.live:
-            return EpisodeRow(ids.episode_id(), None, None, None, None, wish.group, "open", now)
+        now, episode_id, implicit = time.time(), ids.episode_id(), wish.client is not None
+        explore = explores(episode_id, self._share) if wish.explore is None else wish.explore
+        if wish.live or not explore:
+            return EpisodeRow(
+                episode_id, None, None, None, None, wish.group, "open", now,
+                implicit=implicit, client=wish.client, version=self.version,
+            )  # fmt: skip
         await self._gate()
         assert self._population is not None
         self._population, member = lease(self._population, wish.group)
         return EpisodeRow(
-            id=ids.episode_id(),
+            id=episode_id,
             population=self._population.number,
             member=member.index,
             seed=member.seed,
@@ -147,33 +200,42 @@ class Leases:
             group=wish.group,
             status="open",
             created_at=now,
+            implicit=implicit,
+            client=wish.client,
+            version=self._population.version,
         )
 
     async def _known_episode(self, wish: Wish, episode_id: str) -> EpisodeRow:
-        episode = await self._store.read(lambda connection: episodes.find(connection, episode_id))
+        episode = await self.cache.by_id(episode_id)
         if episode is None or episode.status == "dropped":
-            raise ApiError(
-                404,
-                f"episode_id: {episode_id!r} is not known; leave it out to open an episode, and use "
-                "the one that the answer names",
-                param="seedbed.episode_id",
-                code="episode_not_found",
+            raise unknown_episode(episode_id)
+        if has_ended(episode, time.time()):
+            raise conflict(
+                f"episode_id: the episode {episode_id} is {ended_how(episode)} and takes no more "
+                "completions; open another one",
+                "seedbed.episode_id",
+                "episode_closed",
             )
         if wish.group is not None and wish.group != episode.group:
-            raise bad_request(
+            raise conflict(
                 f"group: the episode {episode_id} has the group {episode.group!r}, and {wish.group!r} was "
                 "given; leave it out, or open another episode",
-                param="seedbed.group",
+                "seedbed.group",
+                "episode_conflict",
             )
-        if wish.live != (episode.member is None):
-            kind = "the live model" if episode.member is None else f"member {episode.member}"
-            asked = "the live model" if wish.live else "exploration"
-            raise bad_request(
-                f"model: the episode {episode_id} belongs to {kind}, and {asked} was asked for; keep the "
-                "model name of the episode, or open another one",
-                param="model",
+        if wish.live and episode.member is not None:
+            raise conflict(
+                f"model: the episode {episode_id} belongs to member {episode.member}, and the live model was "
+                "asked for; keep the model name of the episode, or open another one",
+                "model",
+                "episode_conflict",
             )
         return episode
+
+    def _release(self, episode: EpisodeRow) -> None:
+        population = self._population
+        if population is not None and episode.member is not None and episode.population == population.number:
+            self._population = release(population, episode.member, episode.group)
 
     async def _gate(self) -> None:
         if not self._open.is_set():

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from seedbed.v1 import engine_pb2 as pb
-from seedbed_server.learner import Given, Known, Member, Population, Step, Target, Verdict, judge, make_step
+from seedbed_server.gateway.verdicts import totals
+from seedbed_server.learner import Member, Population, Step, make_step
 from seedbed_server.learner import statistics as reward_statistics
 from seedbed_server.learner.population import Tally, assign, episode_rewards, is_complete, reward_episode
-from seedbed_server.learner.rewards import episode_reward
 from seedbed_server.store import episodes, journal, populations, rewards, runs
 from seedbed_server.store.rows import JournalRow, MemberRow, PopulationRow, RewardRow, RunRow
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from seedbed_server.gateway.plan import Plan
     from seedbed_server.store.rows import EpisodeRow
 
-__all__ = ["Closed", "Decided", "Standing", "close_population", "decide", "population_of", "take_over"]
+__all__ = ["Closed", "Standing", "close_population", "load_population", "population_of", "take_over"]
 
 
 @dataclass(frozen=True)
@@ -47,17 +47,6 @@ class Closed:
     reward_spread: float
     row: JournalRow | None
     following: Population
-
-
-@dataclass(frozen=True)
-class Decided:
-    """The answer to a reward, and what its episode has now."""
-
-    verdict: Verdict
-    episode: EpisodeRow | None
-    version: int | None
-    """The version that the episode's population explores around."""
-    total: float | None
 
 
 def take_over(
@@ -86,46 +75,6 @@ def take_over(
         population = plan.population(0 if closed is None else closed.number + 1, version)
         save_population(connection, population, now)
     return Standing(run, term, tuple(rows), pending, population)
-
-
-def decide(connection: sa.Connection, given: Given, feedback_text: str | None, now: float) -> Decided:
-    """Judges a reward and keeps what has to be kept of it."""
-    episode = _target_episode(connection, given)
-    population = (
-        populations.find(connection, episode.population)
-        if episode is not None and episode.population is not None
-        else None
-    )
-    target = same_id = current = None
-    if episode is not None:
-        is_open = population is not None and population.closed_at is None
-        target = Target(episode.id, given.completion_id, episode.population, is_open)
-        if given.reward_id is not None:
-            same_id = _known(rewards.by_id(connection, given.reward_id))
-        current = _known(rewards.current(connection, episode.id, given.completion_id))
-    verdict = judge(given, target, same_id, current)
-    version = None if population is None else population.version
-    if episode is None or not verdict.store:
-        return Decided(verdict, episode, version, None)
-    if verdict.counts and current is not None:
-        rewards.supersede(connection, episode.id, given.completion_id)
-    rewards.insert(
-        connection,
-        RewardRow(
-            reward_id=given.reward_id,
-            episode_id=episode.id,
-            completion_id=given.completion_id,
-            reward=given.reward,
-            feedback_text=feedback_text,
-            result=verdict.result,
-            counts=verdict.counts,
-            created_at=now,
-        ),
-    )
-    total = episode_reward(
-        {row.completion_id: row.reward for row in rewards.of_episode(connection, episode.id)}
-    )
-    return Decided(verdict, episode, version, total if verdict.counts else None)
 
 
 def close_population(
@@ -209,13 +158,14 @@ def population_of(
         members=tuple(Member(member.index, member.seed, member.sign) for member in members),
         tallies=(Tally(),) * len(members),
     )
-    by_episode: dict[str, dict[str | None, float]] = {}
-    for reward in reward_rows:
-        by_episode.setdefault(reward.episode_id, {})[reward.completion_id] = reward.reward
+    rewarded = totals(reward_rows)
     for episode in episode_rows:
         assert episode.member is not None
+        total = rewarded.get(episode.id)
+        if total is None and episode.status != "open":
+            # It ended without a reward: its member is free for another.
+            continue
         population = assign(population, episode.member, episode.group)
-        total = episode_reward(by_episode.get(episode.id, {}))
         if total is not None:
             population = reward_episode(population, episode.member, episode.id, episode.group, total)
     return population
@@ -230,21 +180,6 @@ def save_population(connection: sa.Connection, population: Population, now: floa
         ),
         [MemberRow(population.number, m.index, m.seed, m.sign) for m in population.members],
     )
-
-
-def _target_episode(connection: sa.Connection, given: Given) -> EpisodeRow | None:
-    episode_id = given.episode_id
-    if given.completion_id is not None:
-        owner = episodes.find_completion(connection, given.completion_id)
-        if episode_id is not None and episode_id != owner:
-            return None
-        episode_id = owner
-    episode = None if episode_id is None else episodes.find(connection, episode_id)
-    return None if episode is None or episode.status == "dropped" else episode
-
-
-def _known(row: RewardRow | None) -> Known | None:
-    return None if row is None else Known(row.episode_id, row.completion_id, row.reward)
 
 
 def _record(

@@ -35,6 +35,19 @@ class Metrics:
         self.in_flight = Gauge("seedbed_requests_in_flight", "OpenAI requests being answered.", registry=r)
         self.tokens = Counter("seedbed_tokens", "Tokens of finished completions.", ["kind"], registry=r)
         self.rewards = Counter("seedbed_rewards", "Posted rewards by their answer.", ["result"], registry=r)
+        self.episodes = Counter("seedbed_episodes", "Episodes opened by POST /v1/episodes.", registry=r)
+        self.implicit = Counter(
+            "seedbed_implicit_requests",
+            "Requests that named no episode: opened one, or continued one.",
+            ["episode"],
+            registry=r,
+        )
+        self.retries = Counter(
+            "seedbed_retries",
+            "Requests marked as retries: joined a running answer, replayed one, or repeated a cancelled one.",
+            ["outcome"],
+            registry=r,
+        )
         self.updates = Counter("seedbed_updates", "Updates applied since the start.", registry=r)
         self.no_steps = Counter(
             "seedbed_populations_without_step",

@@ -1,80 +1,118 @@
-"""POST /v1/chat/completions and GET /v1/models: leases, names and ids around SGLang's own handlers."""
+"""The OpenAI routes: leases, names and ids around SGLang's own handlers."""
 
 from __future__ import annotations
 
+import asyncio
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import grpc.aio
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Path, Request, Response
 from fastapi.responses import StreamingResponse
 
+from seedbed_server.gateway.answers import ChatAnswer, ResponseAnswer, TextAnswer
+from seedbed_server.gateway.association import identify
 from seedbed_server.gateway.bodies import ClientGone, read_body, while_connected
-from seedbed_server.gateway.completion import Completion
-from seedbed_server.gateway.errors import ApiError, busy, json_response, unavailable
-from seedbed_server.gateway.request import LIVE, Prepared, prepare
+from seedbed_server.gateway.completion import EVENTS, Completion
+from seedbed_server.gateway.document import EVENT_STREAM, answers, body
+from seedbed_server.gateway.errors import ApiError
+from seedbed_server.gateway.lease_types import Wish, has_ended
+from seedbed_server.gateway.request import CHAT, COMPLETIONS, RESPONSES, Prepared, prepare
+from seedbed_server.gateway.response_shapes import ResponseBody
+from seedbed_server.gateway.retries import Recording, is_retry, key_of
+from seedbed_server.gateway.shapes import ChatBody, CompletionBody
 from seedbed_server.gateway.state import Gateway, gateway_of
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from pydantic import BaseModel
     from starlette.types import Receive, Scope, Send
 
-if TYPE_CHECKING:
-    from seedbed.v1.engine_pb2_grpc import EngineServiceAsyncStub
+    from seedbed_server.gateway.association import Identity
+    from seedbed_server.store.rows import EpisodeRow
 
 __all__ = ["router"]
 
 MAX_BODY = 16 << 20
-MAX_IN_FLIGHT = 1024
+
+BELOW = "/v1/episodes/{id}"
+ERRORS = (400, 401, 404, 408, 409, 413, 429, 500, 503, 504)
 
 router = APIRouter()
 
 
-@router.post("/v1/chat/completions")
+def _answers(shape: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+    return answers(shape, *ERRORS, content=EVENT_STREAM)
+
+
+@router.post(CHAT, responses=_answers(ChatAnswer), openapi_extra=body(ChatBody))
 async def chat_completions(request: Request) -> Response:
     """Answers with the episode's member, or with the live model for `<name>:live`."""
-    return await complete(request, "/v1/chat/completions")
+    return await complete(request, CHAT)
 
 
-@router.get("/v1/models")
-async def list_models(request: Request) -> Response:
-    """The loaded model, exploring and live."""
-    gateway = gateway_of(request)
-    return json_response(200, {"object": "list", "data": _models(gateway)})
+@router.post(COMPLETIONS, responses=_answers(TextAnswer), openapi_extra=body(CompletionBody))
+async def text_completions(request: Request) -> Response:
+    """Continues a text."""
+    return await complete(request, COMPLETIONS)
 
 
-@router.get("/v1/models/{model:path}")
-async def get_model(request: Request, model: str) -> Response:
-    """One of the two."""
-    gateway = gateway_of(request)
-    for entry in _models(gateway):
-        if entry["id"] == model:
-            return json_response(200, entry)
-    raise ApiError(
-        404,
-        f"model: {model!r} is not served here; use {gateway.model!r} or {gateway.model + LIVE!r}"
-        if gateway.model
-        else f"model: {model!r} is not served here",
-        param="model",
-        code="model_not_found",
-    )
+@router.post(RESPONSES, responses=_answers(ResponseAnswer), openapi_extra=body(ResponseBody))
+async def responses(request: Request) -> Response:
+    """Answers in the shape of the Responses API; nothing is kept to be asked for later."""
+    return await complete(request, RESPONSES)
 
 
-async def complete(request: Request, route: str) -> Response:
+@router.post(BELOW + CHAT, responses=_answers(ChatAnswer), openapi_extra=body(ChatBody, within=True))
+async def episode_chat_completions(request: Request, id: str = Path()) -> Response:  # noqa: A002
+    """The same, below the base URL of an episode."""
+    return await complete(request, CHAT, id)
+
+
+@router.post(
+    BELOW + COMPLETIONS, responses=_answers(TextAnswer), openapi_extra=body(CompletionBody, within=True)
+)
+async def episode_text_completions(request: Request, id: str = Path()) -> Response:  # noqa: A002
+    """The same, below the base URL of an episode."""
+    return await complete(request, COMPLETIONS, id)
+
+
+@router.post(
+    BELOW + RESPONSES, responses=_answers(ResponseAnswer), openapi_extra=body(ResponseBody, within=True)
+)
+async def episode_responses(request: Request, id: str = Path()) -> Response:  # noqa: A002
+    """The same, below the base URL of an episode."""
+    return await complete(request, RESPONSES, id)
+
+
+async def complete(request: Request, route: str, in_path: str | None = None) -> Response:
     """One OpenAI request, from its body to the last byte of its answer."""
     gateway = gateway_of(request)
     started = time.monotonic()
     status = 500
-    if gateway.in_flight >= MAX_IN_FLIGHT:
-        raise busy(f"{MAX_IN_FLIGHT} requests are being answered; try again later", 2)
-    gateway.in_flight += 1
-    gateway.metrics.in_flight.inc()
     response: Response | None = None
+    entered = False
     try:
+        gateway.enter()
+        entered = True
         engine = gateway.link.ready
         assert gateway.model is not None
-        prepared = prepare(await read_body(request, MAX_BODY), request.headers, gateway.model)
-        completion = Completion(gateway, prepared, route, started)
-        response = await while_connected(request, _begin(completion, engine, prepared, route))
+        data = await read_body(request, MAX_BODY)
+        prepared = prepare(route, data, request.headers, gateway.model)
+        identity = await identify(request.headers, in_path, prepared.named, gateway.leases.cache)
+        _check_session(identity)
+        key = key_of(route, data, identity.episode_id, identity.client)
+        again = gateway.retries.find(key) if is_retry(request.headers) else None
+        how = _how(gateway, again)
+        if again is None or how is None:
+            wish = await _wish(gateway, prepared, identity, again)
+            again = Recording(key)
+            gateway.retries.add(again)
+            completion = Completion(gateway, prepared, wish, again, started)
+            again.task = asyncio.create_task(completion.run(engine), name="completion")
+            again.task.add_done_callback(partial(_settle, gateway, again))
+        response = await _answer(request, gateway, again, how, route, started)
         status = response.status_code
         return response
     except ApiError as error:
@@ -85,84 +123,105 @@ async def complete(request: Request, route: str) -> Response:
         return Response(status_code=499)
     finally:
         gateway.metrics.requests.labels(route, status).inc()
-        if not isinstance(response, _Stream):
-            _leave(gateway, route, started)
+        if entered and not isinstance(response, _Stream):
+            gateway.leave(route, started)
 
 
-async def _begin(
-    completion: Completion, engine: EngineServiceAsyncStub, prepared: Prepared, route: str
+def _settle(gateway: Gateway, recording: Recording, _task: asyncio.Task[None]) -> None:
+    gateway.retries.settle(recording)
+
+
+def _check_session(identity: Identity) -> None:
+    """A session key ends with its episode."""
+    if identity.session is not None and has_ended(identity.session, time.time()):
+        raise ApiError(
+            401,
+            f"authorization: the episode {identity.session.id} of this session key has ended; open "
+            "another one",
+            param="authorization",
+            code="session_ended",
+        )
+
+
+def _how(gateway: Gateway, again: Recording | None) -> str | None:
+    """What a retry gets of its original; None if it has to be asked anew."""
+    if again is None:
+        return None
+    if again.state == "cancelled":
+        gateway.retries.take(again)
+        gateway.metrics.retries.labels("repeated").inc()
+        return None
+    how = "joined" if again.state == "running" else "replayed"
+    again.joined += 1
+    gateway.metrics.retries.labels(how).inc()
+    return how
+
+
+async def _wish(
+    gateway: Gateway, prepared: Prepared, identity: Identity, cancelled: Recording | None
+) -> Wish:
+    """Which episode is meant: one that is named, that of a retry, that of the conversation, or a new one."""
+    leases, live, group = gateway.leases, prepared.live, prepared.group
+    if identity.episode_id is not None:
+        return Wish(live, identity.episode_id, group)
+    found = None if cancelled is None else cancelled.episode_id
+    if found is None and prepared.messages:
+        found = gateway.continued(identity.client, prepared.messages)
+    if found is not None:
+        episode = await leases.cache.by_id(found)
+        if episode is not None and _fits(episode, live=live, group=group):
+            leases.counts.continued += 1
+            gateway.metrics.implicit.labels("continued").inc()
+            return Wish(live, found, group)
+    gateway.metrics.implicit.labels("opened").inc()
+    return Wish(live, None, group, client=identity.client)
+
+
+def _fits(episode: EpisodeRow, *, live: bool, group: str | None) -> bool:
+    """Whether a request that did not name this episode could have."""
+    ended = has_ended(episode, time.time())
+    return not ended and not (live and episode.member is not None) and group in (None, episode.group)
+
+
+async def _answer(
+    request: Request, gateway: Gateway, recording: Recording, how: str | None, route: str, started: float
 ) -> Response:
+    """Waits for the beginning of an answer, no longer than its client does."""
+    recording.enter()
+    streams = False
     try:
-        head = await completion.start(engine)
-        if head.status != 200 or not prepared.stream:
-            status, body, headers = await completion.collect()
-            return json_response(status, body, headers)
-    except grpc.aio.AioRpcError as error:
-        completion.abandon("failed")
-        raise _failure(completion.gateway, error) from None
-    except BaseException:
-        completion.abandon("cancelled")
-        raise
-    return _Stream(completion, route)
+        await while_connected(request, recording.begun())
+        headers = recording.headers if how is None else {**recording.headers, "x-seedbed-retry": how}
+        if recording.media_type == EVENTS:
+            streams = True
+            return _Stream(gateway, recording, headers, route, started)
+        recording.delivered = True
+        return Response(recording.body, recording.status, headers, recording.media_type)
+    finally:
+        if not streams:
+            recording.leave()
 
 
 class _Stream(StreamingResponse):
-    """Server-sent events; the completion ends with it, however it ends."""
+    """Server-sent events; when it ends, however it ends, it reads no more."""
 
-    def __init__(self, completion: Completion, route: str) -> None:
-        headers = {"cache-control": "no-cache", "x-accel-buffering": "no", **completion.headers()}
-        super().__init__(completion.stream(), 200, headers=headers, media_type="text/event-stream")
-        self._completion = completion
-        self._route = route
+    def __init__(
+        self, gateway: Gateway, recording: Recording, headers: dict[str, str], route: str, started: float
+    ) -> None:
+        headers = {"cache-control": "no-cache", "x-accel-buffering": "no", **headers}
+        super().__init__(self._events(), 200, headers=headers, media_type=EVENTS)
+        self._gateway, self._recording = gateway, recording
+        self._route, self._started = route, started
+
+    async def _events(self) -> AsyncIterator[bytes]:
+        async for piece in self._recording.read():
+            yield piece
+        self._recording.delivered = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends it."""
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._completion.close_stream()
-            _leave(self._completion.gateway, self._route, self._completion.started)
-
-
-def _leave(gateway: Gateway, route: str, started: float) -> None:
-    gateway.in_flight -= 1
-    gateway.metrics.in_flight.dec()
-    gateway.metrics.duration.labels(route).observe(time.monotonic() - started)
-
-
-def _failure(gateway: Gateway, error: grpc.aio.AioRpcError) -> ApiError:
-    """What a failed call means for the client."""
-    details = error.details() or error.code().name
-    match error.code():
-        case grpc.StatusCode.RESOURCE_EXHAUSTED:
-            return busy(details, 5)
-        case grpc.StatusCode.INVALID_ARGUMENT | grpc.StatusCode.OUT_OF_RANGE:
-            return ApiError(400, details)
-        case grpc.StatusCode.UNIMPLEMENTED:
-            return ApiError(501, details)
-        case grpc.StatusCode.DEADLINE_EXCEEDED:
-            return ApiError(504, "the completion took longer than a request may; ask for fewer tokens")
-    gateway.link.suspect()
-    return unavailable(f"the engine did not answer ({details}); try again in a few seconds", 5)
-
-
-def _models(gateway: Gateway) -> list[dict[str, Any]]:
-    loaded = gateway.link.loaded
-    if loaded is None:
-        _ = gateway.link.ready
-        return []
-    return [
-        {
-            "id": name,
-            "object": "model",
-            "created": int(gateway.created),
-            "owned_by": "seedbed",
-            "seedbed": {
-                "explores": explores,
-                "version": gateway.updates.version,
-                "context_length": loaded.context_length,
-                "dtype": loaded.dtype,
-            },
-        }
-        for name, explores in ((loaded.model, True), (loaded.model + LIVE, False))
-    ]
+            self._recording.leave()
+            self._gateway.leave(self._route, self._started)

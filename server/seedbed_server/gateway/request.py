@@ -1,6 +1,4 @@
-"""What a client may ask: our fields are taken out, names are put right, what is not ours to give is
-refused.
-"""
+"""What a client may ask: bodies are checked, our fields taken out, names put right, the rest passed on."""
 
 from __future__ import annotations
 
@@ -8,85 +6,56 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import orjson
+from pydantic import ValidationError
 
+from seedbed_server.gateway.association import HEADER, Named
 from seedbed_server.gateway.errors import ApiError, bad_request
-from seedbed_server.gateway.leases import Wish
+from seedbed_server.gateway.refusals import refuse
+from seedbed_server.gateway.response_shapes import ResponseBody
+from seedbed_server.gateway.shapes import (
+    MAX_CHOICES,
+    MAX_TEXT,
+    ChatBody,
+    CompletionBody,
+    OpenAIBody,
+    SeedbedExtras,
+)
+from seedbed_server.gateway.spoken import shown, spoken
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["LIVE", "Prepared", "prepare"]
+__all__ = ["CHAT", "COMPLETIONS", "LIVE", "RESPONSES", "Prepared", "prepare"]
 
 LIVE = ":live"
-HEADER = "x-seedbed-episode"
-MAX_CHOICES = 128
-MAX_TOKENS = 2**31 - 1
-MAX_TEXT = 256
-
-# SGLang's own inside: cache namespaces, adapters, sessions, code, raw tensors.
-INTERNAL = frozenset(
-    [
-        "bootstrap_host",
-        "bootstrap_pair_key",
-        "bootstrap_port",
-        "bootstrap_room",
-        "cache_salt",
-        "custom_labels",
-        "custom_logit_processor",
-        "custom_params",
-        "data_parallel_rank",
-        "decode_tp_size",
-        "disagg_prefill_dp_rank",
-        "extra_key",
-        "images_config",
-        "input_embeds",
-        "input_ids",
-        "lora_path",
-        "max_dynamic_patch",
-        "min_dynamic_patch",
-        "mm_processor_kwargs",
-        "priority",
-        "return_cached_tokens_details",
-        "return_flat_raw_output_top_logprobs",
-        "return_flat_raw_top_logprobs_b64",
-        "return_hidden_states",
-        "return_input_ids_in_sglext",
-        "return_meta_info",
-        "return_output_ids_in_sglext",
-        "return_prompt_token_ids",
-        "return_routed_experts",
-        "return_sampling_mask",
-        "return_spec_tokens_details",
-        "return_token_ids",
-        "rid",
-        "routed_dp_rank",
-        "routed_experts_start_len",
-        "sampling_logprobs_mode",
-        "session_id",
-        "session_params",
-        "task",
-        "use_audio_in_video",
-        "video_config",
-        "watermark",
-    ]
-)
-# OpenAI's, and SGLang would pass over them in silence although they change what an answer is.
-UNSUPPORTED = frozenset({"audio", "function_call", "functions", "web_search_options"})
+CHAT, COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"
+_SHAPES: dict[str, type[OpenAIBody]] = {
+    CHAT: ChatBody,
+    COMPLETIONS: CompletionBody,
+    RESPONSES: ResponseBody,
+}
+_OURS = "seedbed."
 
 
 @dataclass(frozen=True)
 class Prepared:
     """A request that may go to the engine."""
 
-    wish: Wish
+    route: str
     body: bytes
     model: str
     """As the client wrote it; answers say the same."""
+    live: bool
     stream: bool
     choices: int
+    group: str | None
+    named: tuple[Named, ...]
+    """The episodes that body and header name."""
+    messages: tuple[Any, ...]
+    """The conversation so far; empty for a text completion."""
 
 
-def prepare(body: bytes, headers: Mapping[str, str], model: str) -> Prepared:
+def prepare(route: str, body: bytes, headers: Mapping[str, str], model: str) -> Prepared:
     """Checks a body and makes the engine's of it. Raises ApiError 400 or 404 naming field, value and
     remedy.
     """
@@ -95,8 +64,43 @@ def prepare(body: bytes, headers: Mapping[str, str], model: str) -> Prepared:
     except orjson.JSONDecodeError as error:
         raise bad_request(f"body: it is not JSON ({error}); send one JSON object") from None
     if not isinstance(values, dict):
-        raise bad_request("body: it is no JSON object; send one with `model` and `messages`")
-    asked = values.get("model")
+        raise bad_request("body: it is no JSON object; send one with `model`")
+    live = _is_live(values.get("model"), model)
+    refuse(route, values)
+    shape = _checked(route, values)
+    if shape.count > MAX_CHOICES:
+        raise bad_request(
+            f"n: {shape.count} choices for all prompts together cannot be made; use at most {MAX_CHOICES}",
+            param="n",
+        )
+    extras = shape.seedbed or SeedbedExtras()
+    metadata = _our_metadata(shape.metadata or {})
+    named = _named(extras, metadata, headers.get(HEADER))
+    group = extras.group or metadata.get("group")
+    if extras.group and metadata.get("group") not in (None, extras.group):
+        raise bad_request(
+            f"seedbed.group: the body says {extras.group!r} and its metadata {metadata['group']!r}; send one",
+            param="seedbed.group",
+        )
+    asked = values["model"]
+    values = {name: value for name, value in values.items() if value is not None and name != "seedbed"}
+    if route != RESPONSES:
+        values.pop("metadata", None)
+    values["model"] = model
+    return Prepared(
+        route=route,
+        body=orjson.dumps(values),
+        model=asked,
+        live=live,
+        stream=bool(shape.stream),
+        choices=shape.count,
+        group=group,
+        named=named,
+        messages=_conversation(values),
+    )
+
+
+def _is_live(asked: object, model: str) -> bool:
     if not isinstance(asked, str) or not asked:
         raise bad_request(f"model: {asked!r} is not a model name; use {model!r}", param="model")
     if asked not in (model, model + LIVE):
@@ -106,71 +110,56 @@ def prepare(body: bytes, headers: Mapping[str, str], model: str) -> Prepared:
             param="model",
             code="model_not_found",
         )
-    _refuse(values)
-    episode_id, group = _episode(values.pop("seedbed", None), headers.get(HEADER))
-    stream = values.get("stream") or False
-    if not isinstance(stream, bool):
-        raise bad_request(f"stream: {stream!r} is not a boolean; use true or false", param="stream")
-    choices = _count(values, "n", MAX_CHOICES) or 1
-    for name in ("max_tokens", "max_completion_tokens"):
-        _count(values, name, MAX_TOKENS)
-    values["model"] = model
-    wish = Wish(asked != model, episode_id, group)
-    return Prepared(wish, orjson.dumps(values), asked, stream, choices)
+    return asked != model
 
 
-def _count(values: dict[str, Any], name: str, most: int) -> int | None:
-    """A whole number of 1 to `most`; None where it is not given."""
-    value = values.get(name)
-    if value is not None and (
-        isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most
-    ):
-        raise bad_request(f"{name}: {value!r} cannot be used; use 1 to {most}", param=name)
-    return value
+def _checked(route: str, values: dict[str, Any]) -> OpenAIBody:
+    try:
+        return _SHAPES[route].model_validate(values)
+    except ValidationError as error:
+        raise spoken(error, values) from None
 
 
-def _refuse(values: dict[str, Any]) -> None:
-    for name in values:
-        if values[name] is None:
-            continue
-        if name in INTERNAL:
-            raise bad_request(f"{name}: it belongs to the engine and cannot be set; leave it out", param=name)
-        if name in UNSUPPORTED or (name == "modalities" and values[name] != ["text"]):
-            raise bad_request(f"{name}: this server cannot do it; leave it out", param=name)
-
-
-def _episode(extras: object, header: str | None) -> tuple[str | None, str | None]:
-    if extras is None:
-        extras = {}
-    if not isinstance(extras, dict):
-        raise bad_request(
-            "seedbed: it is no object; send episode_id, group, both or nothing", param="seedbed"
-        )
-    for name, value in extras.items():
-        if name not in ("episode_id", "group"):
+def _our_metadata(metadata: dict[str, str]) -> dict[str, str]:
+    """What `metadata` says to us, without the prefix."""
+    ours = {name.removeprefix(_OURS): text for name, text in metadata.items() if name.startswith(_OURS)}
+    for name, text in ours.items():
+        if name not in SeedbedExtras.model_fields:
             raise bad_request(
-                f"seedbed.{name}: there is no such field; use episode_id or group", param=f"seedbed.{name}"
+                f"metadata.{_OURS}{name}: there is no such field; use {_OURS}episode_id or {_OURS}group",
+                param=f"metadata.{_OURS}{name}",
             )
-        if value is not None and not _is_text(value):
+        if not 1 <= len(text) <= MAX_TEXT:
             raise bad_request(
-                f"seedbed.{name}: {str(value)[:80]!r} cannot be used; "
-                f"send a text of 1 to {MAX_TEXT} characters",
-                param=f"seedbed.{name}",
+                f"metadata.{_OURS}{name}: {shown(text)} cannot be used; send a text of 1 to {MAX_TEXT} "
+                "characters",
+                param=f"metadata.{_OURS}{name}",
             )
-    episode_id = extras.get("episode_id")
-    if header is not None and not _is_text(header):
+    return ours
+
+
+def _named(extras: SeedbedExtras, metadata: dict[str, str], header: str | None) -> tuple[Named, ...]:
+    if header is not None and not 1 <= len(header) <= MAX_TEXT:
         raise bad_request(
-            f"{HEADER}: {header[:80]!r} cannot be used; send a text of 1 to {MAX_TEXT} characters",
+            f"{HEADER}: {shown(header)} cannot be used; send a text of 1 to {MAX_TEXT} characters",
             param=HEADER,
         )
-    if episode_id is not None and header is not None and episode_id != header:
-        raise bad_request(
-            f"episode_id: the body says {episode_id!r} and the header {HEADER} says {header!r}; "
-            "send one of them",
-            param="seedbed.episode_id",
-        )
-    return episode_id or header, extras.get("group")
+    found = (
+        ("seedbed.episode_id", "the body", extras.episode_id),
+        ("metadata.seedbed.episode_id", "the body's metadata", metadata.get("episode_id")),
+        (HEADER, f"the header {HEADER}", header),
+    )
+    return tuple(Named(param, source, value) for param, source, value in found if value is not None)
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and 1 <= len(value) <= MAX_TEXT
+def _conversation(values: dict[str, Any]) -> tuple[Any, ...]:
+    """The messages of a chat completion, or instructions and items of a response."""
+    if "messages" in values:
+        return tuple(values["messages"])
+    if "input" not in values:
+        return ()
+    items = values["input"]
+    if isinstance(items, str):
+        items = [{"role": "user", "content": items}]
+    instructions = values.get("instructions")
+    return (*([{"role": "system", "content": instructions}] if instructions else []), *items)

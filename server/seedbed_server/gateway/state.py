@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import structlog
+
+from seedbed_server.gateway.admission import Admission
+from seedbed_server.gateway.conversations import KEEP_SECONDS, Conversations, prefix_digests, unpacked
 from seedbed_server.gateway.engine_link import EngineLink
 from seedbed_server.gateway.leases import Leases
 from seedbed_server.gateway.metrics import Metrics
 from seedbed_server.gateway.plan import plan_from
+from seedbed_server.gateway.retries import Retries
 from seedbed_server.gateway.updates import Updates
+from seedbed_server.store import StoreError, episodes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from fastapi import Request
 
@@ -23,6 +29,10 @@ if TYPE_CHECKING:
     from seedbed_server.store import Store
 
 __all__ = ["Gateway", "gateway_of"]
+
+log = structlog.get_logger(__name__)
+
+EXPIRE_SECONDS = 1.0
 
 
 class Gateway:
@@ -35,7 +45,10 @@ class Gateway:
         self.created = time.time()
         self.metrics = Metrics()
         self.plan = plan_from(settings)
-        self.leases = Leases(store, settings.hold_seconds)
+        self.leases = Leases(store, settings.hold_seconds, settings.explore)
+        self.admission = Admission(settings.max_queued_requests, self.started)
+        self.retries = Retries()
+        self.conversations = Conversations()
         self.updates = Updates(store, self.leases, self.plan, self.metrics, settings.model_dump(mode="json"))
 
         def counted() -> Child:
@@ -45,7 +58,6 @@ class Gateway:
         self.link = EngineLink(counted, self.updates.claim, start_seconds=settings.start_seconds)
         self.prompt_tokens = 0
         self.completion_tokens = 0
-        self.in_flight = 0
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -53,6 +65,7 @@ class Gateway:
         self._tasks = [
             asyncio.create_task(self.link.run(), name="engine-link"),
             asyncio.create_task(self.updates.run(self.link), name="updates"),
+            asyncio.create_task(self._keep_time(), name="expiry"),
         ]
 
     async def stop(self) -> None:
@@ -63,6 +76,46 @@ class Gateway:
                 await task
         self._tasks = []
         await asyncio.to_thread(self.store.close)
+
+    @property
+    def in_flight(self) -> int:
+        """OpenAI requests that are being answered or wait."""
+        return self.admission.in_flight
+
+    def enter(self) -> None:
+        """One OpenAI request more. Raises ApiError 429 if too many are on their way."""
+        loaded = self.link.loaded
+        self.admission.enter(0 if loaded is None else loaded.max_running_requests, time.monotonic())
+        self.metrics.in_flight.inc()
+
+    def leave(self, route: str, started: float) -> None:
+        """It has been answered, or its client has gone."""
+        now = time.monotonic()
+        self.admission.leave(now)
+        self.metrics.in_flight.dec()
+        self.metrics.duration.labels(route).observe(now - started)
+
+    def continued(self, client: bytes, messages: Sequence[Any]) -> str | None:
+        """The implicit episode that a conversation goes on with."""
+        return self.conversations.find(client, prefix_digests(messages), time.time())
+
+    async def _keep_time(self) -> None:
+        """Remembers the conversations of the last minutes, then ends episodes when their time has passed."""
+        try:
+            since = time.time() - KEEP_SECONDS
+            for client, episode_id, digests, at in await self.store.read(
+                lambda connection: episodes.conversations(connection, since)
+            ):
+                asked, *answered = unpacked(digests)
+                self.conversations.note(client, episode_id, asked, answered, at)
+        except StoreError as error:
+            log.warning("conversations not remembered", error=str(error))
+        while True:
+            try:
+                await self.leases.expire()
+            except StoreError as error:
+                log.warning("episodes not expired", error=str(error))
+            await asyncio.sleep(EXPIRE_SECONDS)
 
     @property
     def model(self) -> str | None:

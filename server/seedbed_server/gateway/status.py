@@ -9,6 +9,8 @@ from fastapi import APIRouter, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from seedbed.v1 import engine_pb2 as pb
+from seedbed_server.gateway.answers import HealthAnswer, ReadyAnswer, StatusAnswer, UpdatesAnswer
+from seedbed_server.gateway.document import answers
 from seedbed_server.gateway.errors import json_response, unavailable
 from seedbed_server.gateway.state import Gateway, gateway_of
 from seedbed_server.learner.population import complete_members, episode_rewards, waiting_for
@@ -21,10 +23,12 @@ __all__ = ["router"]
 
 MAX_UPDATES = 1000
 
+METRICS = {"text/plain": {"schema": {"type": "string"}}}
+
 router = APIRouter()
 
 
-@router.get("/v1/status")
+@router.get("/v1/status", responses=answers(StatusAnswer))
 async def status(request: Request) -> Response:
     """Version, population, what it waits for, and whether the engine answers."""
     gateway = gateway_of(request)
@@ -43,6 +47,8 @@ async def status(request: Request) -> Response:
             "last_population": None
             if updates.last_closed is None
             else {"id": updates.last_closed[0], "outcome": updates.last_closed[1]},
+            "episodes": _episodes(gateway),
+            "requests": {"in_flight": gateway.in_flight},
             "tokens": {"prompt": gateway.prompt_tokens, "completion": gateway.completion_tokens},
             "engine": gateway.link.state,
             "uptime_seconds": round(time.monotonic() - gateway.started, 3),
@@ -51,7 +57,7 @@ async def status(request: Request) -> Response:
     )
 
 
-@router.get("/v1/updates")
+@router.get("/v1/updates", responses=answers(UpdatesAnswer, 400, 503))
 async def list_updates(
     request: Request,
     after: int = Query(0, ge=0, lt=2**63),
@@ -65,13 +71,13 @@ async def list_updates(
     return json_response(200, {"object": "list", "data": data[:limit], "has_more": len(data) > limit})
 
 
-@router.get("/healthz")
+@router.get("/healthz", responses=answers(HealthAnswer))
 async def alive() -> Response:
     """The gateway runs."""
     return json_response(200, {"status": "ok"})
 
 
-@router.get("/readyz")
+@router.get("/readyz", responses=answers(ReadyAnswer, 503))
 async def ready(request: Request) -> Response:
     """Completions would be answered now."""
     gateway = gateway_of(request)
@@ -81,7 +87,7 @@ async def ready(request: Request) -> Response:
     return json_response(200, {"status": "ok", "version": gateway.updates.version})
 
 
-@router.get("/metrics")
+@router.get("/metrics", responses=answers(None, content=METRICS), response_class=Response)
 async def metrics(request: Request) -> Response:
     """Prometheus metrics."""
     gateway = gateway_of(request)
@@ -137,12 +143,31 @@ def warnings(gateway: Gateway) -> list[str]:
         found.append(gateway.leases.halted)
     if gateway.link.state != "ready" and gateway.link.problem is not None:
         found.append(gateway.link.problem)
+    counts, population = gateway.leases.counts, gateway.leases.population
+    enough = population is not None and counts.implicit >= 2 * len(population.members)
+    if enough and not counts.implicit_rewarded:
+        found.append(
+            f"{counts.implicit} episodes were opened by requests that named none, and none has a reward: "
+            "post rewards with the episode or completion id of the answers, or give agents the base_url or "
+            "the api_key of POST /v1/episodes"
+        )
     if gateway.plan.alpha(gateway.updates.version) == 0:
         found.append("alpha is 0: members are explored and the weights do not move")
     closed = gateway.updates.last_closed
     if closed is not None and closed[1] != "step":
         found.append(f"population {closed[0]} made no step: {closed[1]}")
     return found
+
+
+def _episodes(gateway: Gateway) -> dict[str, int]:
+    """Episodes since the start of this gateway, those that no request named counted apart."""
+    counts = gateway.leases.counts
+    return {
+        "opened": counts.opened,
+        "implicit": counts.implicit,
+        "implicit_continued": counts.continued,
+        "implicit_rewarded": counts.implicit_rewarded,
+    }
 
 
 def _population(gateway: Gateway) -> dict[str, Any]:

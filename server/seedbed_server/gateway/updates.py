@@ -92,7 +92,7 @@ class Updates:
         if first:
             self._loaded = standing.run
             self._next, self._pending = standing.population, standing.pending
-            self.version = len(standing.applied)
+            self.version = self._leases.version = len(standing.applied)
             self.digest = standing.run.start_digest
             if standing.applied:
                 self.last = standing.applied[-1]
@@ -212,6 +212,7 @@ class Updates:
         await self._store.write(lambda connection: journal.mark_applied(connection, record.version, applied))
         self.last = await self._store.read(journal.last)
         self.version, self.digest = record.version, answer.state.digest
+        self._leases.version = record.version
         self._metrics.version.set(record.version)
         self._metrics.updates.inc()
         self._metrics.update_pause.observe(answer.seconds)

@@ -19,15 +19,19 @@ if TYPE_CHECKING:
 __all__ = [
     "Member",
     "Population",
+    "Stale",
     "Tally",
+    "all_rewards",
     "assign",
     "complete_members",
     "episode_rewards",
+    "explored",
     "is_complete",
     "lease",
     "open_population",
     "release",
     "reward_episode",
+    "rewarded_members",
     "waiting_for",
 ]
 
@@ -53,6 +57,21 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
+class Stale:
+    """A member of an earlier population whose episodes went on over an update: what they earned counts here
+    (`stale.reward_stale`).
+    """
+
+    population: int
+    member: Member
+    behind: int
+    """Versions between the one that its population explored around and that of this population."""
+    weight: float
+    rewards: Mapping[str, EpisodeReward]
+    """Reward by episode id."""
+
+
+@dataclass(frozen=True, slots=True)
 class Population:
     """The members that explore between two updates, and how far they have got."""
 
@@ -62,6 +81,10 @@ class Population:
     episodes_per_member: int
     members: tuple[Member, ...]
     tallies: tuple[Tally, ...]
+    opened_at: float | None = None
+    """Seconds since the epoch; None: it has no deadline."""
+    stale: tuple[Stale, ...] = ()
+    """In the order of (population, index of the member)."""
 
 
 def open_population(
@@ -73,11 +96,18 @@ def open_population(
     episodes_per_member: int,
     mirrored: bool,
     run_seed: int,
+    reuse: int = 1,
+    opened_at: float | None = None,
 ) -> Population:
     """A population without episodes. Mirrored: members 2j and 2j + 1 are + and - of one seed.
 
-    Raises ValueError for a size below 2 (nothing to compare), an odd mirrored size, episodes_per_member below
-    1, or a sigma that is not finite and above 0.
+    `reuse` populations in a row explore the same seeds (numbers 0 to reuse - 1, and so on), so that an engine
+    keeps their factors and tasks that come again meet the same directions; their steps stay within the span
+    of those seeds. A population that made no step is one of them, and changing it within a run meets the
+    seeds of old populations again. (EGGROLL, arXiv 2511.16652, has it as noise_reuse.)
+
+    Raises ValueError for a size below 2 (nothing to compare), an odd mirrored size, episodes_per_member or
+    reuse below 1, or a sigma that is not finite and above 0.
     """
     if size < 2:
         raise ValueError(f"population_size: {size} leaves nothing to compare; use 2 or more")
@@ -87,15 +117,18 @@ def open_population(
         )
     if episodes_per_member < 1:
         raise ValueError(f"episodes_per_member: {episodes_per_member} is too few; use 1 or more")
+    if reuse < 1:
+        raise ValueError(f"noise_reuse: {reuse} uses no noise; use 1 for new seeds in every population")
     if not math.isfinite(sigma) or sigma <= 0:
         raise ValueError(f"sigma: {sigma} does not perturb; use a finite number above 0")
+    draw = number // reuse
     if mirrored:
         members = tuple(
-            Member(i, derive_seed(run_seed, number, i // 2), -1 if i % 2 else 1) for i in range(size)
+            Member(i, derive_seed(run_seed, draw, i // 2), -1 if i % 2 else 1) for i in range(size)
         )
     else:
-        members = tuple(Member(i, derive_seed(run_seed, number, i), 1) for i in range(size))
-    return Population(number, version, sigma, episodes_per_member, members, (Tally(),) * size)
+        members = tuple(Member(i, derive_seed(run_seed, draw, i), 1) for i in range(size))
+    return Population(number, version, sigma, episodes_per_member, members, (Tally(),) * size, opened_at)
 
 
 def lease(population: Population, group: str | None) -> tuple[Population, Member]:
@@ -142,9 +175,43 @@ def is_complete(population: Population) -> bool:
     return complete_members(population) == len(population.members)
 
 
+def rewarded_members(population: Population) -> int:
+    """How many members have a reward at all: those who can take part in a step."""
+    return sum(bool(tally.rewards) for tally in population.tallies)
+
+
 def episode_rewards(population: Population) -> tuple[EpisodeReward, ...]:
-    """All rewards by member, and within one by episode id: the order does not depend on who came first."""
+    """The rewards of its own members by member, and within one by episode id: the order does not depend on
+    who came first.
+    """
     return tuple(tally.rewards[episode] for tally in population.tallies for episode in sorted(tally.rewards))
+
+
+def explored(population: Population) -> tuple[tuple[Member, float], ...]:
+    """(member, weight) of all that a step can move along: its own members, then the stale ones, whose
+    indices go on from the size.
+    """
+    size = len(population.members)
+    return (
+        *((member, 1.0) for member in population.members),
+        *(
+            (replace(item.member, index=size + place), item.weight)
+            for place, item in enumerate(population.stale)
+        ),
+    )
+
+
+def all_rewards(population: Population) -> tuple[EpisodeReward, ...]:
+    """What an estimator compares: `episode_rewards`, then those of stale members, by the indices and with
+    the weights of `explored`.
+    """
+    size = len(population.members)
+    late = (
+        replace(item.rewards[episode], member=size + place, weight=item.weight)
+        for place, item in enumerate(population.stale)
+        for episode in sorted(item.rewards)
+    )
+    return (*episode_rewards(population), *late)
 
 
 def waiting_for(population: Population) -> str:

@@ -1,7 +1,7 @@
 """What becomes of a reward: a closed set of answers, decided by a pure function.
 
-A reward has a target: an episode, or one of its completions. The newest reward of a target counts; those
-before it stay on record. `reward_id` makes a post repeatable.
+A reward has a target: an episode, one of its completions, or one choice of a completion. The newest reward of
+a target counts; those before it stay on record. `reward_id` makes a post repeatable.
 """
 
 from __future__ import annotations
@@ -14,7 +14,16 @@ from seedbed_server.learner.estimators import mean
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Given", "Known", "Result", "Target", "Verdict", "episode_reward", "judge"]
+__all__ = [
+    "Given",
+    "Known",
+    "Result",
+    "Target",
+    "Verdict",
+    "completion_reward",
+    "episode_reward",
+    "judge",
+]
 
 Result: TypeAlias = Literal["accepted", "duplicate", "replaced", "late", "conflict", "unknown"]
 
@@ -27,17 +36,20 @@ class Given:
     completion_id: str | None
     reward: float
     reward_id: str | None = None
+    choice: int | None = None
+    """Index of the choice; None: for the completion as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The episode, or the completion, that a reward is for, as the store knows it."""
+    """The episode, the completion or the choice that a reward is for, as the store knows it."""
 
     episode_id: str
     completion_id: str | None
     population: int | None
     """None: answered by the unperturbed live model, a control."""
     population_open: bool
+    choice: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +59,7 @@ class Known:
     episode_id: str
     completion_id: str | None
     reward: float
+    choice: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +89,10 @@ def judge(given: Given, target: Target | None, same_id: Known | None, current: K
     """
     if target is None:
         return Verdict("unknown", _unknown(given), store=False, counts=False)
-    here = (target.episode_id, target.completion_id)
+    here = (target.episode_id, target.completion_id, target.choice)
     if same_id is not None:
-        if (same_id.episode_id, same_id.completion_id) == here and same_id.reward == given.reward:
+        there = (same_id.episode_id, same_id.completion_id, same_id.choice)
+        if there == here and same_id.reward == given.reward:
             return Verdict("duplicate", "this reward is already on record", store=False, counts=False)
         return Verdict("conflict", _conflict(given, target, same_id), store=False, counts=False)
     if target.population is not None and not target.population_open:
@@ -105,7 +119,23 @@ def episode_reward(by_target: Mapping[str | None, float]) -> float | None:
     return mean([by_target[key] for key in sorted(key for key in by_target if key is not None)])
 
 
+def completion_reward(by_choice: Mapping[int | None, float]) -> float | None:
+    """The reward of a completion: that of the whole (key None), or else the mean over its rewarded
+    choices.
+    """
+    if None in by_choice:
+        return by_choice[None]
+    if not by_choice:
+        return None
+    return mean([by_choice[key] for key in sorted(key for key in by_choice if key is not None)])
+
+
 def _unknown(given: Given) -> str:
+    if given.choice is not None:
+        return (
+            f"choice: {given.choice} of completion {given.completion_id!r} is not known; "
+            "use the `index` of one of its choices"
+        )
     if given.completion_id is not None:
         return (
             f"completion_id: {given.completion_id!r} is not known; use the id of a completion, "
@@ -121,6 +151,11 @@ def _conflict(given: Given, target: Target, known: Known) -> str:
             f"{given.reward!r} was posted; post a changed reward under another reward_id, or under none"
         )
     return (
-        f"reward_id: {given.reward_id!r} is on record for {known.completion_id or known.episode_id!s}, and "
-        f"{target.completion_id or target.episode_id!s} was posted; use a reward_id once"
+        f"reward_id: {given.reward_id!r} is on record for {_named(known)}, and {_named(target)} was posted; "
+        "use a reward_id once"
     )
+
+
+def _named(target: Known | Target) -> str:
+    name = target.completion_id or target.episode_id
+    return name if target.choice is None else f"choice {target.choice} of {name}"

@@ -1,5 +1,7 @@
 """From weights to the numbers of an update: theta += alpha (1/N) sum_i w_i sign_i E_i.
 
+N counts the members that have a reward; a stale one counts with its weight.
+
 The 1/sigma of the estimator is folded into alpha. Everything that an engine would have to divide, or take a
 root of, is folded here into two float32 multipliers, so that a replay only multiplies and adds.
 """
@@ -12,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from seedbed_server.learner.estimators import EpisodeReward, Estimator, mean, member_means, std
-from seedbed_server.learner.population import Population, episode_rewards
+from seedbed_server.learner.population import Population, all_rewards, explored, rewarded_members
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +60,7 @@ class Step:
     sigma: float
     alpha: float
     members: int
-    """N, the members that have a reward."""
+    """The members that have a reward, stale ones included: N, unless one of those weighs less than 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +68,13 @@ class NoStep:
     """A population that says nothing about where to go."""
 
     reason: str
-    """no_rewards, no_spread, no_direction (mirrored members did equally well in each pair) or no_alpha."""
+    """A code of `reasons.NO_STEP`."""
 
 
-def make_step(population: Population, estimator: Estimator, alpha: float, rank: int = 1) -> Step | NoStep:
-    """The step of a population, or the reason for none.
+def make_step(
+    population: Population, estimator: Estimator, alpha: float, rank: int = 1, quorum: int = 0
+) -> Step | NoStep:
+    """The step of a population, or the reason for none. `quorum`: own members that must have a reward.
 
     Raises ValueError for an alpha that is negative, not finite, or too small or large for float32, and for a
     rank below 1.
@@ -79,26 +83,30 @@ def make_step(population: Population, estimator: Estimator, alpha: float, rank: 
         raise ValueError(f"alpha: {alpha} cannot scale a step; use a finite number of at least 0")
     if rank < 1:
         raise ValueError(f"rank: {rank} is not a rank; use 1 or more")
-    estimate = estimator(episode_rewards(population))
+    present = rewarded_members(population)
+    if present < quorum and (present or population.stale):
+        return NoStep("too_few_members")
+    estimate = estimator(all_rewards(population))
     if estimate.reason is not None:
         return NoStep(estimate.reason)
     if alpha == 0:
         return NoStep("no_alpha")
+    everybody = explored(population)
     sums: dict[int, list[float]] = {}
     for index, weight in estimate.weights:
-        member = population.members[index]
+        member = everybody[index][0]
         sums.setdefault(member.seed, []).append(member.sign * weight)
     seeds = tuple(sums)
     quantised = quantise([math.fsum(values) for values in sums.values()])
     if quantised is None:
         return NoStep("no_direction")
     coefficients, scale = quantised
-    count = len(estimate.weights)
+    count = math.fsum(everybody[index][1] for index, _ in estimate.weights)
     matrix = fl32(alpha * scale / (count * _VARIANCE * math.sqrt(rank)))
     vector = fl32(alpha * scale / (count * math.sqrt(_VARIANCE)))
     if matrix == 0 or not math.isfinite(vector):
         raise ValueError(f"alpha: {alpha} leaves float32 once it is folded; use one nearer to 1e-3")
-    return Step(seeds, coefficients, scale, matrix, vector, population.sigma, alpha, count)
+    return Step(seeds, coefficients, scale, matrix, vector, population.sigma, alpha, len(estimate.weights))
 
 
 def quantise(values: Sequence[float]) -> tuple[tuple[int, ...], float] | None:

@@ -15,10 +15,12 @@ def insert(connection: sa.Connection, reward: RewardRow) -> None:
     connection.execute(sa.insert(tables.rewards).values(**columns(reward)))
 
 
-def supersede(connection: sa.Connection, episode_id: str, completion_id: str | None) -> None:
+def supersede(
+    connection: sa.Connection, episode_id: str, completion_id: str | None, choice: int | None = None
+) -> None:
     """Takes the count from the reward that a target has."""
     connection.execute(
-        sa.update(tables.rewards).where(*_target(episode_id, completion_id)).values(counts=False)
+        sa.update(tables.rewards).where(*_target(episode_id, completion_id, choice)).values(counts=False)
     )
 
 
@@ -30,10 +32,12 @@ def by_id(connection: sa.Connection, reward_id: str) -> RewardRow | None:
     return None if row is None else to_row(RewardRow, row)
 
 
-def current(connection: sa.Connection, episode_id: str, completion_id: str | None) -> RewardRow | None:
+def current(
+    connection: sa.Connection, episode_id: str, completion_id: str | None, choice: int | None = None
+) -> RewardRow | None:
     """The reward that counts for a target."""
     row = connection.execute(
-        sa.select(tables.rewards).where(*_target(episode_id, completion_id))
+        sa.select(tables.rewards).where(*_target(episode_id, completion_id, choice))
     ).one_or_none()
     return None if row is None else to_row(RewardRow, row)
 
@@ -59,10 +63,13 @@ def of_population(connection: sa.Connection, population: int) -> list[RewardRow]
     return [to_row(RewardRow, row) for row in connection.execute(query)]
 
 
-def _target(episode_id: str, completion_id: str | None) -> tuple[sa.ColumnElement[bool], ...]:
-    column = tables.rewards.c.completion_id
+def _target(
+    episode_id: str, completion_id: str | None, choice: int | None
+) -> tuple[sa.ColumnElement[bool], ...]:
+    # `==` with None is IS NULL.
     return (
         tables.rewards.c.episode_id == episode_id,
-        column.is_(None) if completion_id is None else column == completion_id,
+        tables.rewards.c.completion_id == completion_id,
+        tables.rewards.c.choice == choice,
         tables.rewards.c.counts,
     )

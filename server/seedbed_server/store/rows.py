@@ -79,6 +79,17 @@ class EpisodeRow:
     group: str | None
     status: str
     created_at: float
+    implicit: bool = False
+    """Opened by a request that named none."""
+    client: bytes | None = None
+    """Digest of the API key under which an implicit episode goes on."""
+    key_hash: bytes | None = None
+    """Of the session key."""
+    metadata: dict[str, str] | None = None
+    version: int | None = None
+    """The model's when it was opened."""
+    expires_at: float | None = None
+    ended_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +102,7 @@ class CompletionRow:
     member: int | None
     status: str
     created_at: float
+    choices: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +117,8 @@ class CompletionEnd:
     completion_tokens: int | None = None
     cached_tokens: int | None = None
     finish_reasons: str | None = None
+    conversation: bytes | None = None
+    """Digests of the conversation up to here, 16 bytes each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +133,7 @@ class RewardRow:
     result: str
     counts: bool
     created_at: float
+    choice: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,9 +91,21 @@ episodes = sa.Table(
     # With the member's sign.
     sa.Column("sigma", sa.Float),
     sa.Column("group", sa.String),
-    # open, or dropped: it never got an answer and does not count for its member.
+    # open; closed or expired: it takes no more completions; dropped: it never got an answer and does not
+    # count for its member.
     sa.Column("status", sa.String, nullable=False),
     sa.Column("created_at", sa.Float, nullable=False),
+    # Opened by a request that named none.
+    sa.Column("implicit", sa.Boolean, nullable=False, server_default=sa.false()),
+    # Digest of the API key under which an implicit episode goes on.
+    sa.Column("client", sa.LargeBinary(16)),
+    # SHA-256 of the session key.
+    sa.Column("key_hash", sa.LargeBinary(32), unique=True, index=True),
+    sa.Column("metadata", sa.JSON),
+    # The model's version when it was opened.
+    sa.Column("version", sa.BigInteger),
+    sa.Column("expires_at", sa.Float, index=True),
+    sa.Column("ended_at", sa.Float),
 )
 
 completions = sa.Table(
@@ -114,7 +126,11 @@ completions = sa.Table(
     # One for each choice, with commas.
     sa.Column("finish_reasons", sa.String),
     sa.Column("created_at", sa.Float, nullable=False),
-    sa.Column("finished_at", sa.Float),
+    sa.Column("finished_at", sa.Float, index=True),
+    # How many choices were asked for.
+    sa.Column("choices", sa.Integer, nullable=False, server_default="1"),
+    # Digests of the conversation up to here, 16 bytes each, by which an implicit episode is found again.
+    sa.Column("conversation", sa.LargeBinary),
 )
 
 rewards = sa.Table(
@@ -125,6 +141,8 @@ rewards = sa.Table(
     sa.Column("episode_id", sa.String, sa.ForeignKey("episodes.id"), nullable=False, index=True),
     # Null: for the episode as a whole.
     sa.Column("completion_id", sa.String, sa.ForeignKey("completions.id")),
+    # Null: for the completion as a whole.
+    sa.Column("choice", sa.Integer),
     sa.Column("reward", sa.Float, nullable=False),
     sa.Column("feedback_text", sa.String),
     # accepted, replaced or late: what the agent was told.
