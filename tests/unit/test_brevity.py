@@ -17,10 +17,6 @@ PARIS = ("paris",)
 FILLER = st.lists(st.sampled_from(["the", "city", "of", "light", "is", "well"]), min_size=1, max_size=46)
 
 
-def worth(text: str, truncated: bool = False) -> float:
-    return reward(text, PARIS, truncated=truncated)
-
-
 def bare(text: str) -> str:
     return " ".join("".join(c if c.isalnum() else " " for c in text.lower()).split())
 
@@ -76,34 +72,27 @@ def test_words_are_what_white_space_leaves() -> None:
 
 @given(words=FILLER, right=st.booleans())
 def test_a_reward_lies_between_nothing_and_one(words: list[str], right: bool) -> None:
-    assert 0 < worth(" ".join([*words, "Paris" if right else "Rome"])) < 1
+    assert 0 < reward(" ".join([*words, "Paris" if right else "Rome"]), PARIS) < 1
 
 
 @given(words=FILLER, right=st.booleans())
 def test_each_word_less_earns_more(words: list[str], right: bool) -> None:
     answer = ["Paris" if right else "Rome", *words]
-    assert worth(" ".join(answer[:-1])) > worth(" ".join(answer))
+    assert reward(" ".join(answer[:-1]), PARIS) > reward(" ".join(answer), PARIS)
 
 
 @given(words=FILLER)
 def test_the_keyword_earns_more_at_the_same_length(words: list[str]) -> None:
-    assert worth(" ".join(["Paris", *words])) > worth(" ".join(["Rome", *words]))
-
-
-@given(words=FILLER, right=st.booleans())
-def test_an_answer_that_was_cut_earns_less(words: list[str], right: bool) -> None:
-    text = " ".join([*words, "Paris" if right else "Rome"])
-    assert worth(text, truncated=True) < worth(text)
+    assert reward(" ".join(["Paris", *words]), PARIS) > reward(" ".join(["Rome", *words]), PARIS)
 
 
 def test_a_right_answer_in_a_sentence_earns_more_than_one_wrong_word() -> None:
-    assert worth("The capital of France is Paris.") > worth("Rome")
+    assert reward("The capital of France is Paris.", PARIS) > reward("Rome", PARIS)
 
 
 @pytest.mark.parametrize("silence", ["", " ", "\n\n"])
 def test_silence_earns_less_than_any_answer(silence: str) -> None:
-    assert worth(silence) == 0 < worth("no " * 200)
-    assert worth(silence) == 0 <= worth("no " * 200, truncated=True)
+    assert reward(silence, PARIS) == 0 <= reward("no " * 200, PARIS) < reward("no", PARIS)
 
 
 def test_populations_ask_every_training_question_equally_often_and_repeatably() -> None:

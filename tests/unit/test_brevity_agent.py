@@ -99,7 +99,7 @@ async def test_each_question_of_a_population_is_asked_once_for_every_member_and_
     assert {body["messages"][-1]["content"] for body in server.asked} == {q.text for q in questions}
     assert {body["episode_id"] for body in server.rewards} == {f"ep_{i + 1}" for i in range(2 * SIZE)}
     assert len({body["reward_id"] for body in server.rewards}) == 2 * SIZE
-    assert [a.reward for a in seen] == [reward(ANSWER, a.question.keywords, truncated=True) for a in seen]
+    assert [a.reward for a in seen] == [reward(ANSWER, a.question.keywords) for a in seen]
     assert [a.tokens for a in seen] == [3] * 2 * SIZE
     assert all(a.truncated for a in seen)
     assert after.population == 8

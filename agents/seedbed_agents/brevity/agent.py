@@ -55,7 +55,7 @@ class Answer:
     @property
     def reward(self) -> float:
         """What it is worth, 0 to 1."""
-        return reward(self.text, self.question.keywords, truncated=self.truncated)
+        return reward(self.text, self.question.keywords)
 
 
 def connect(base_url: str) -> AsyncOpenAI:

@@ -38,7 +38,7 @@ class Measured:
     @property
     def score(self) -> float:
         """What the answer would earn, if it earned anything."""
-        return reward(self.text, self.keywords, truncated=self.truncated)
+        return reward(self.text, self.keywords)
 
 
 @dataclass(frozen=True, slots=True)

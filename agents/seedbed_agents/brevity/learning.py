@@ -74,7 +74,7 @@ class Meter:
 async def learn(recipe: Recipe, run: RunDirectory, base_url: str, display: Display) -> Learned:
     """All of it, against a server that is ready. Raises NoProgress, DirectoryError or openai.OpenAIError."""
     async with connect(base_url) as client:
-        agent = Agent(client, await _served_name(client), recipe.max_tokens, recipe.concurrency)
+        agent = Agent(client, await _served_name(client), recipe.max_tokens, concurrency=recipe.members)
         status = await read_status(client)
         if run.resumed:
             display.say(

@@ -16,12 +16,11 @@ class Recipe:
     """What `--model` takes: a known name, a local folder or a hub id."""
     updates: int
     members: int = 16
-    questions_per_population: int = 5
+    questions_per_population: int = 4
     """Each member answers each of them once."""
     sigma: float = 5e-3
     sigma_floor: float = 3e-3
-    alpha: float = 9e-3
-    alpha_floor: float = 3e-3
+    alpha: float = 1e-2
     seed: int = 1
     """Of the members' seeds and of the order of the questions."""
     max_tokens: int = 48
@@ -29,8 +28,6 @@ class Recipe:
     """Updates between two looks at the unperturbed model."""
     measure_questions: int = 8
     """Held-out questions of such a look; the first and the last one take all."""
-    concurrency: int = 32
-    """Requests at once, and slots of the engine: two for each member keep its batches full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +41,7 @@ class DemoOptions:
     quick: bool = False
     """Half the updates: shows the way, and may miss the bar."""
     store: Path | None = None
-    """Directory of this run; None: the demo keeps its own below SEEDBED_HOME."""
+    """Directory of this run; None: the demo keeps its own below the cache directory."""
     model: str = "smollm2"
     port: int = 0
     """Port of the server on loopback; 0: a free one."""
@@ -56,8 +53,8 @@ class DemoOptions:
             raise ValueError(f"port: {self.port} is not a port; use 1 to 65535, or 0 for a free one")
 
 
-UPDATES = 12
-QUICK_UPDATES = 6
+UPDATES = 14
+QUICK_UPDATES = 7
 
 
 def recipe_of(options: DemoOptions) -> Recipe:

@@ -37,8 +37,8 @@ TRAINING = _questions("""
     capital-india     | What is the capital of India?                             | delhi
     capital-ireland   | What is the capital of Ireland?                           | dublin
     continent-brazil  | On which continent is Brazil?                             | south america
-    continent-japan   | On which continent is Japan?                              | asia, asian
-    continent-india   | On which continent is India?                              | asia, asian
+    continent-japan   | On which continent is Japan?                              | asia
+    continent-india   | On which continent is India?                              | asia
     language-brazil   | Which language is spoken in Brazil?                       | portuguese
     language-japan    | Which language is spoken in Japan?                        | japanese
     language-italy    | Which language is spoken in Italy?                        | italian
@@ -99,7 +99,7 @@ HELD_OUT = _questions("""
     capital-russia    | What is the capital of Russia?                            | moscow
     capital-australia | What is the capital of Australia?                         | canberra
     capital-kenya     | What is the capital of Kenya?                             | nairobi
-    continent-egypt   | On which continent is Egypt?                              | africa, african
+    continent-egypt   | On which continent is Egypt?                              | africa
     language-mexico   | Which language is spoken in Mexico?                       | spanish
     colour-grass      | What colour is grass?                                     | green
     gas-breathing     | Which gas do humans need to breathe?                      | oxygen

@@ -78,10 +78,8 @@ def serving(
         "sigma-floor": recipe.sigma_floor,
         "sigma-schedule": "cosine",
         "alpha": recipe.alpha,
-        "alpha-floor": recipe.alpha_floor,
-        "alpha-schedule": "cosine",
+        "alpha-schedule": "constant",
         "total-updates": recipe.updates,
-        "slots": recipe.concurrency,
         "run-seed": recipe.seed,
         "start-seconds": START_SECONDS,
     }
