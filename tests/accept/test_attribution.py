@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.clients.crowd import TOLERANCE, examine, readable_toy
+from tests.accept.clients.crowd import TOLERANCE, examine, readable_toy
 from tests.e2e.served import Served
 
 pytestmark = pytest.mark.engine

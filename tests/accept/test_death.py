@@ -12,7 +12,7 @@ import httpx
 import psutil
 import pytest
 
-from tests.e2e.clients.program import run_program
+from tests.accept.clients.program import run_program
 from tests.e2e.served import Served
 
 pytestmark = pytest.mark.engine

@@ -14,6 +14,7 @@ WEATHER = {
     "function": {
         "name": "weather",
         "description": "The weather of a city.",
+        "strict": True,
         "parameters": {
             "type": "object",
             "properties": {"city": {"type": "string", "enum": ["Paris", "Rome"]}},

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.clients.environment import python_of_clients
+from tests.accept.clients.environment import python_of_clients
 
 __all__ = ["Verdict", "check_document"]
 

@@ -1,6 +1,6 @@
 """Log-probabilities of many sequences under many members, with transformers and materialised weights alone.
 
-    python -m tests.e2e.clients.scores JOBS.json RESULT.npz
+    python -m tests.accept.clients.scores JOBS.json RESULT.npz
 
 The jobs are `{"folder", "members": [[seed, signed sigma], ...], "sequences": [{"prompt": [...], "answer":
 [...]}, ...]}`; the result has, for each sequence, an array of members x answer tokens. All sequences go
@@ -48,7 +48,7 @@ def score(
             )
         )
         done = subprocess.run(
-            [sys.executable, "-m", "tests.e2e.clients.scores", str(jobs), str(result)],
+            [sys.executable, "-m", "tests.accept.clients.scores", str(jobs), str(result)],
             cwd=ROOT,
             capture_output=True,
             text=True,

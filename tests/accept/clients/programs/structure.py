@@ -12,6 +12,7 @@ TOOLS: Any = [
         "function": {
             "name": "weather",
             "description": "The weather of a city.",
+            "strict": True,
             "parameters": {
                 "type": "object",
                 "properties": {"city": {"enum": ["Paris", "Rome"]}, "days": {"enum": [1, 2, 3]}},
@@ -25,6 +26,7 @@ TOOLS: Any = [
         "function": {
             "name": "light",
             "description": "Switches a light.",
+            "strict": True,
             "parameters": {
                 "type": "object",
                 "properties": {"on": {"type": "boolean"}},

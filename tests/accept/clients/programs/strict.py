@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from openai.types import Completion, Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
-from openai.types.responses import Response, ResponseStreamEvent
+from openai.types.responses import Response, ResponseErrorEvent, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from wire import Exchange
 
@@ -154,6 +154,12 @@ def _event_problems(route: str, name: str | None, values: dict[str, Any]) -> lis
         kind = _RESPONSE_EVENTS.get(values.get("type"))
         if kind is None:
             return [f"{values.get('type')!r} is no event that OpenAI has"]
+        if kind is ResponseErrorEvent and "error" in values:
+            # The SDK raises for what is under `error`, and passes over the event of its own model.
+            nested = _refusals(Failure, {"error": values["error"]})
+            return nested + _refusals(
+                kind, {k: v for k, v in values.items() if k not in ("error", "seedbed")}
+            )
         named = [] if name == values["type"] else [f"it is named {name!r} and is a {values['type']!r}"]
         return named + _refusals(kind, _without_ours(values))
     if "error" in values:

@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-from tests.e2e.clients.crowd import TOLERANCE, Findings, examine
+from tests.accept.clients.crowd import TOLERANCE, Findings, examine
 from tests.e2e.served import Served
 
 pytestmark = pytest.mark.engine

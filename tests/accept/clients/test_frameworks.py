@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.clients.program import Results
+from tests.accept.clients.program import Results
 
 pytestmark = [pytest.mark.engine, pytest.mark.smollm2]
 

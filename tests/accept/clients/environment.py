@@ -1,6 +1,6 @@
 """The environment of the clients: `.venv.clients` beside the checkout's own, made when its list changes.
 
-python -m tests.e2e.clients.environment        makes it, or says that it is there
+python -m tests.accept.clients.environment        makes it, or says that it is there
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _run(command: list[str], what: str) -> None:
         f"the environment of the clients cannot be made in {FOLDER}: {what} failed:\n{reason}\n"
         f"pip must reach a package index with the packages of {REQUIREMENTS.relative_to(ROOT)} "
         "(pip config set global.index-url URL names another one). To look at it alone: "
-        "python -m tests.e2e.clients.environment. Removing the folder starts afresh."
+        "python -m tests.accept.clients.environment. Removing the folder starts afresh."
     )
 
 

@@ -66,7 +66,7 @@ async def loop(w: World, way: Way, kind: Any, *, stream: bool) -> dict[str, Any]
         model=kind(model=w.model, openai_client=client),
         model_settings=ModelSettings(
             temperature=0,
-            max_tokens=64,
+            max_tokens=128,
             tool_choice="required",
             parallel_tool_calls=False,
             include_usage=True,

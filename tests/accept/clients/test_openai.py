@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.clients.conftest import MEMBERS, MODEL
-from tests.e2e.clients.program import Results
+from tests.accept.clients.conftest import MEMBERS, MODEL
+from tests.accept.clients.program import Results
 
 pytestmark = [pytest.mark.engine, pytest.mark.smollm2]
 
@@ -234,7 +234,8 @@ def test_refusals_name_the_field_and_are_not_tried_again(results: Results) -> No
         assert failure["requests"] == 1, f"{name}: {failure}"
         field = name.removesuffix(" whole").removesuffix(" streamed").rpartition(" ")[2]
         if field not in ("overflow", "model", "route", "background", "web_search"):
-            assert field in failure["message"], f"{name}: {failure}"
+            # SGLang spells some of them out.
+            assert field in failure["message"].replace(" ", "_"), f"{name}: {failure}"
     for name in unknown:
         assert found[name]["code"] == "model_not_found"
         assert MODEL in found[name]["message"]

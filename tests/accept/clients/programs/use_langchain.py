@@ -45,7 +45,8 @@ async def conversation(w: World) -> Any:
     async def work(way: Way) -> dict[str, Any]:
         model = model_of(w, way, max_tokens=64)
         history: list[Any] = [HumanMessage("How is the weather in Rome?")]
-        called = model.bind_tools([weather], tool_choice="weather", parallel_tool_calls=False).invoke(history)
+        caller = model.bind_tools([weather], tool_choice="weather", strict=True, parallel_tool_calls=False)
+        called = caller.invoke(history)
         call = called.tool_calls[0]
         history += [called, ToolMessage(weather.invoke(call["args"]), tool_call_id=call["id"])]
         history.append(HumanMessage("So what shall I wear?"))

@@ -15,7 +15,7 @@ MESSAGES: Any = [{"role": "user", "content": "Tell me a long story."}]
 
 @case
 async def deaths(w: World) -> Any:
-    client, patient = w.client(), w.client(retries=10)
+    client, patient = w.client(), w.client(retries=100)
     endless: dict[str, Any] = {"model": w.model, "extra_body": {"ignore_eos": True}}
     calls: dict[str, Any] = {
         "chat": lambda: client.chat.completions.create(

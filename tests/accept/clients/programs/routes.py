@@ -89,7 +89,7 @@ async def responses(w: World) -> Any:
             "streamed": await respond(stream=True, **options),
         }
 
-    tool = {"type": "function", "strict": True, **TOOLS[0]["function"]}
+    tool = {"type": "function", **TOOLS[0]["function"]}
     schema = {"type": "json_schema", "name": "trip", "strict": True, "schema": Trip.model_json_schema()}
     history = [
         {"role": "user", "content": CAPITAL},

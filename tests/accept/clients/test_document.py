@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.e2e.clients.document import check_document
+from tests.accept.clients.document import check_document
 from tests.e2e.served import Served
 
 pytestmark = pytest.mark.engine

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.e2e.clients.program import Results, run_program
-from tests.e2e.clients.scores import Spoken, score
+from tests.accept.clients.program import Results, run_program
+from tests.accept.clients.scores import Spoken, score
 from tests.e2e.served import Served
 
 __all__ = ["TOLERANCE", "Findings", "examine", "readable_toy"]

@@ -6,7 +6,7 @@ import json
 import subprocess
 from importlib.metadata import version
 
-from tests.e2e.clients.environment import FOLDER, REQUIREMENTS, python_of_clients
+from tests.accept.clients.environment import FOLDER, REQUIREMENTS, python_of_clients
 
 PROGRAM = """
 import importlib.metadata as m, importlib.util as u, json

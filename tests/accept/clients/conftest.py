@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.clients.crowd import readable_toy
-from tests.e2e.clients.program import Results, run_program
+from tests.accept.clients.crowd import readable_toy
+from tests.accept.clients.program import Results, run_program
 from tests.e2e.served import Served
 
 MEMBERS = 8
