@@ -73,7 +73,7 @@ def conditions(**more: Any) -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "load_before": [round(x, 2) for x in os.getloadavg()],
         "gpu": _gpu(),
-        "system": platform.platform(),
+        "system": f"{platform.system()} {platform.machine()}",
         "versions": {"python": platform.python_version(), **_versions()},
         **more,
     }
