@@ -80,5 +80,7 @@ def connect(address: str) -> grpc.aio.Channel:
             ("grpc.max_send_message_length", MAX_MESSAGE),
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 2000),
+            # A channel to the engine before, on the same socket, must not lend this one its failures.
+            ("grpc.use_local_subchannel_pool", 1),
         ],
     )
