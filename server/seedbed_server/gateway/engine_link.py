@@ -146,7 +146,9 @@ class EngineLink:
         await asyncio.shield(self._starting)
         self._channel = connect(child.address)
         stub = EngineServiceStub(self._channel)
-        loaded = await stub.Describe(pb.DescribeRequest(parameters=True), timeout=CALL_SECONDS)
+        loaded = await stub.Describe(
+            pb.DescribeRequest(parameters=True), timeout=CALL_SECONDS, wait_for_ready=True
+        )
         claim = await self._claim(loaded)
         self.term = claim.term
         try:
