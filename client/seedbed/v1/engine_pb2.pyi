@@ -294,18 +294,20 @@ class ApplyUpdateResponse(_message.Message):
     def __init__(self, state: _Optional[_Union[State, _Mapping]] = ..., seconds: _Optional[float] = ..., update_seconds: _Optional[float] = ..., digest_seconds: _Optional[float] = ..., cosine: _Optional[float] = ..., retracted: _Optional[int] = ...) -> None: ...
 
 class RestoreRequest(_message.Message):
-    __slots__ = ("term", "folder", "version", "records", "digest")
+    __slots__ = ("term", "folder", "version", "records", "digest", "as_version")
     TERM_FIELD_NUMBER: _ClassVar[int]
     FOLDER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
+    AS_VERSION_FIELD_NUMBER: _ClassVar[int]
     term: int
     folder: str
     version: int
     records: _containers.RepeatedCompositeFieldContainer[UpdateRecord]
     digest: bytes
-    def __init__(self, term: _Optional[int] = ..., folder: _Optional[str] = ..., version: _Optional[int] = ..., records: _Optional[_Iterable[_Union[UpdateRecord, _Mapping]]] = ..., digest: _Optional[bytes] = ...) -> None: ...
+    as_version: int
+    def __init__(self, term: _Optional[int] = ..., folder: _Optional[str] = ..., version: _Optional[int] = ..., records: _Optional[_Iterable[_Union[UpdateRecord, _Mapping]]] = ..., digest: _Optional[bytes] = ..., as_version: _Optional[int] = ...) -> None: ...
 
 class RestoreResponse(_message.Message):
     __slots__ = ("state",)
@@ -314,10 +316,14 @@ class RestoreResponse(_message.Message):
     def __init__(self, state: _Optional[_Union[State, _Mapping]] = ...) -> None: ...
 
 class SnapshotRequest(_message.Message):
-    __slots__ = ("folder",)
+    __slots__ = ("folder", "term", "version")
     FOLDER_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
     folder: str
-    def __init__(self, folder: _Optional[str] = ...) -> None: ...
+    term: int
+    version: int
+    def __init__(self, folder: _Optional[str] = ..., term: _Optional[int] = ..., version: _Optional[int] = ...) -> None: ...
 
 class SnapshotResponse(_message.Message):
     __slots__ = ("state", "bytes")

@@ -125,7 +125,8 @@ class EngineServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Snapshot(self, request, context):
-        """Writes the live weights as an ordinary Hugging Face folder; all of it or nothing.
+        """Writes the live weights as an ordinary Hugging Face folder; all of it or nothing. Requests are answered
+        meanwhile; an update waits.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

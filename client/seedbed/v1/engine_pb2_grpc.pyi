@@ -50,7 +50,9 @@ class EngineServiceStub:
     Restore: _grpc.UnaryUnaryMultiCallable[_engine_pb2.RestoreRequest, _engine_pb2.RestoreResponse]
     """Puts back full weights (the base's, or a snapshot's) and replays records on them, atomically. Fenced."""
     Snapshot: _grpc.UnaryUnaryMultiCallable[_engine_pb2.SnapshotRequest, _engine_pb2.SnapshotResponse]
-    """Writes the live weights as an ordinary Hugging Face folder; all of it or nothing."""
+    """Writes the live weights as an ordinary Hugging Face folder; all of it or nothing. Requests are answered
+    meanwhile; an update waits.
+    """
     Digest: _grpc.UnaryUnaryMultiCallable[_engine_pb2.DigestRequest, _engine_pb2.DigestResponse]
     """Reads every weight again and returns the digest that they have now."""
 
@@ -74,7 +76,9 @@ class EngineServiceAsyncStub(EngineServiceStub):
     Restore: _aio.UnaryUnaryMultiCallable[_engine_pb2.RestoreRequest, _engine_pb2.RestoreResponse]  # type: ignore[assignment]
     """Puts back full weights (the base's, or a snapshot's) and replays records on them, atomically. Fenced."""
     Snapshot: _aio.UnaryUnaryMultiCallable[_engine_pb2.SnapshotRequest, _engine_pb2.SnapshotResponse]  # type: ignore[assignment]
-    """Writes the live weights as an ordinary Hugging Face folder; all of it or nothing."""
+    """Writes the live weights as an ordinary Hugging Face folder; all of it or nothing. Requests are answered
+    meanwhile; an update waits.
+    """
     Digest: _aio.UnaryUnaryMultiCallable[_engine_pb2.DigestRequest, _engine_pb2.DigestResponse]  # type: ignore[assignment]
     """Reads every weight again and returns the digest that they have now."""
 
@@ -137,7 +141,9 @@ class EngineServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _engine_pb2.SnapshotRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_engine_pb2.SnapshotResponse, _abc.Awaitable[_engine_pb2.SnapshotResponse]]:
-        """Writes the live weights as an ordinary Hugging Face folder; all of it or nothing."""
+        """Writes the live weights as an ordinary Hugging Face folder; all of it or nothing. Requests are answered
+        meanwhile; an update waits.
+        """
 
     @_abc_1.abstractmethod
     def Digest(

@@ -3,9 +3,9 @@
 `database.Store` opens the file (one process at a time, held by a lock file), brings its tables up to date and
 owns the only writer: a thread that takes jobs in order, puts as many as are waiting into one transaction and
 confirms each after the commit that holds it. Everything else here is a function over a connection that
-inserts or selects rows (`rows`) of one subject: `runs`, `populations`, `episodes`, `rewards`, `journal`. No
-function here decides anything about learning; a job that must decide is handed in by the gateway and runs
-inside the transaction, so that it sees everything that was confirmed before it.
+inserts or selects rows (`rows`) of one subject: `runs`, `populations`, `episodes`, `rewards`, `journal`
+(`lineage`: what it says). No function here decides anything about learning; a job that must decide is handed
+in by the gateway and runs inside the transaction, so that it sees everything that was confirmed before it.
 """
 
 from seedbed_server.store.database import Store

@@ -1,4 +1,4 @@
-"""The journal: every update as its record, chained by SHA-256, with what people want to know about it."""
+"""The journal: every update and rollback as its record, chained by SHA-256, with what people want to know."""
 
 from __future__ import annotations
 
@@ -10,10 +10,23 @@ from seedbed_server.store import tables
 from seedbed_server.store.errors import StoreError
 from seedbed_server.store.rows import Applied, JournalRow, columns, to_row
 
-__all__ = ["GENESIS", "after", "append", "last", "link", "mark_applied", "verified"]
+__all__ = [
+    "GENESIS",
+    "ROLLBACK",
+    "UPDATE",
+    "after",
+    "append",
+    "last",
+    "link",
+    "mark_applied",
+    "verified",
+    "whole",
+]
 
 GENESIS = bytes(32)
 """The chain value before the first record."""
+UPDATE, ROLLBACK = "update", "rollback"
+"""Kinds of records."""
 
 
 def link(before: bytes, record: bytes) -> bytes:
@@ -51,13 +64,16 @@ def after(connection: sa.Connection, version: int, limit: int) -> list[JournalRo
     return [to_row(JournalRow, row) for row in connection.execute(query)]
 
 
+def whole(connection: sa.Connection) -> list[JournalRow]:
+    """All records in order, whatever they are worth."""
+    query = sa.select(tables.journal).order_by(tables.journal.c.version)
+    return [to_row(JournalRow, row) for row in connection.execute(query)]
+
+
 def verified(connection: sa.Connection) -> list[JournalRow]:
     """All records in order. Raises StoreError if a version is missing or a record is not what was written."""
     chain = GENESIS
-    rows = [
-        to_row(JournalRow, row)
-        for row in connection.execute(sa.select(tables.journal).order_by(tables.journal.c.version))
-    ]
+    rows = whole(connection)
     for expected, row in enumerate(rows, start=1):
         if row.version != expected:
             raise StoreError(

@@ -18,6 +18,7 @@ __all__ = [
     "PopulationRow",
     "RewardRow",
     "RunRow",
+    "SnapshotRow",
     "columns",
     "to_row",
 ]
@@ -151,23 +152,26 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class JournalRow:
-    """One update; `applied_at` and what follows are None until an engine has applied it."""
+    """One record; `applied_at` and what follows are None until an engine has applied it.
+
+    A rollback belongs to no population: everything from `reward_mean` to `scale` is None for it as well.
+    """
 
     version: int
-    population: int
+    population: int | None
     record: bytes
     chain: bytes
     created_at: float
-    reward_mean: float
-    reward_spread: float
-    reward_min: float
-    reward_max: float
-    best_member: int
-    members: int
-    episodes: int
-    sigma: float
-    alpha: float
-    scale: float
+    reward_mean: float | None = None
+    reward_spread: float | None = None
+    reward_min: float | None = None
+    reward_max: float | None = None
+    best_member: int | None = None
+    members: int | None = None
+    episodes: int | None = None
+    sigma: float | None = None
+    alpha: float | None = None
+    scale: float | None = None
     applied_at: float | None = None
     digest: bytes | None = None
     seconds: float | None = None
@@ -175,6 +179,25 @@ class JournalRow:
     digest_seconds: float | None = None
     cosine: float | None = None
     retracted: int | None = None
+    kind: str = "update"
+    """`update` or `rollback`: which message the record is."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRow:
+    """Full weights in a folder beside the store."""
+
+    version: int
+    folder: str
+    """Name within the store's folder of snapshots."""
+    digest: bytes
+    bytes: int
+    created_at: float
+    state: str = "good"
+    """`good`, `pruned` or `aside`."""
+    reason: str | None = None
+    """Why it was set aside."""
+    id: int | None = None
 
 
 def columns(row: object) -> dict[str, Any]:

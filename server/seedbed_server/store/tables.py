@@ -17,6 +17,7 @@ __all__ = [
     "populations",
     "rewards",
     "runs",
+    "snapshots",
 ]
 
 
@@ -157,22 +158,23 @@ journal = sa.Table(
     metadata,
     # The version that the record makes.
     sa.Column("version", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("population", sa.BigInteger, sa.ForeignKey("populations.number"), nullable=False),
-    # A serialised seedbed.v1.UpdateRecord.
+    # Null for a rollback, as are the figures of rewards and step.
+    sa.Column("population", sa.BigInteger, sa.ForeignKey("populations.number")),
+    # A serialised seedbed.v1.UpdateRecord or RollbackRecord, as `kind` says.
     sa.Column("record", sa.LargeBinary, nullable=False),
     # SHA-256 over the chain value before it and the record.
     sa.Column("chain", sa.LargeBinary(32), nullable=False),
     sa.Column("created_at", sa.Float, nullable=False),
-    sa.Column("reward_mean", sa.Float, nullable=False),
-    sa.Column("reward_spread", sa.Float, nullable=False),
-    sa.Column("reward_min", sa.Float, nullable=False),
-    sa.Column("reward_max", sa.Float, nullable=False),
-    sa.Column("best_member", sa.Integer, nullable=False),
-    sa.Column("members", sa.Integer, nullable=False),
-    sa.Column("episodes", sa.Integer, nullable=False),
-    sa.Column("sigma", sa.Float, nullable=False),
-    sa.Column("alpha", sa.Float, nullable=False),
-    sa.Column("scale", sa.Float, nullable=False),
+    sa.Column("reward_mean", sa.Float),
+    sa.Column("reward_spread", sa.Float),
+    sa.Column("reward_min", sa.Float),
+    sa.Column("reward_max", sa.Float),
+    sa.Column("best_member", sa.Integer),
+    sa.Column("members", sa.Integer),
+    sa.Column("episodes", sa.Integer),
+    sa.Column("sigma", sa.Float),
+    sa.Column("alpha", sa.Float),
+    sa.Column("scale", sa.Float),
     # Null until an engine has applied it.
     sa.Column("applied_at", sa.Float),
     sa.Column("digest", sa.LargeBinary(32)),
@@ -181,4 +183,22 @@ journal = sa.Table(
     sa.Column("digest_seconds", sa.Float),
     sa.Column("cosine", sa.Float),
     sa.Column("retracted", sa.Integer),
+    # update or rollback.
+    sa.Column("kind", sa.String, nullable=False, server_default="update"),
+)
+
+snapshots = sa.Table(
+    "snapshots",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("version", sa.BigInteger, nullable=False, index=True),
+    # Name within the store's folder of snapshots.
+    sa.Column("folder", sa.String, nullable=False),
+    # Of the weights in it, as it was read back from the disk.
+    sa.Column("digest", sa.LargeBinary(32), nullable=False),
+    sa.Column("bytes", sa.BigInteger, nullable=False),
+    sa.Column("created_at", sa.Float, nullable=False),
+    # good, pruned or aside.
+    sa.Column("state", sa.String, nullable=False),
+    sa.Column("reason", sa.String),
 )
