@@ -20,6 +20,8 @@ from enum import IntEnum
 import torch
 from torch import Tensor
 
+from seedbed_server.digests import NOISE_VERSION
+
 __all__ = [
     "MAX_SEED",
     "NOISE_VERSION",
@@ -32,7 +34,6 @@ __all__ = [
     "rounding_words",
 ]
 
-NOISE_VERSION = 1
 MAX_SEED = 2**64 - 1
 
 _LOW = 0xFFFFFFFF

@@ -127,17 +127,24 @@ class Client:
         digest: bytes = b"",
         folder: str = "",
         version: int = 0,
+        as_version: int = 0,
     ) -> engine_pb2.State:
         request = engine_pb2.RestoreRequest(
-            term=self.state.term, records=records, digest=digest, folder=folder, version=version
+            term=self.state.term,
+            records=records,
+            digest=digest,
+            folder=folder,
+            version=version,
+            as_version=as_version,
         )
         return self.stub.Restore(request, timeout=TIMEOUT).state
 
     def measured_digest(self) -> bytes:
         return self.stub.Digest(engine_pb2.DigestRequest(), timeout=TIMEOUT).state.digest
 
-    def snapshot(self, folder: str) -> engine_pb2.SnapshotResponse:
-        return self.stub.Snapshot(engine_pb2.SnapshotRequest(folder=folder), timeout=TIMEOUT)
+    def snapshot(self, folder: str, version: int = 0) -> engine_pb2.SnapshotResponse:
+        request = engine_pb2.SnapshotRequest(folder=folder, version=version)
+        return self.stub.Snapshot(request, timeout=TIMEOUT)
 
 
 def record_of(

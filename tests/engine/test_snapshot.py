@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
@@ -41,6 +42,44 @@ def test_an_engine_goes_on_from_a_snapshot_with_the_same_digest(llama: Client, t
     state = llama.restore([second], digest=digest, folder=str(tmp_path / "one"), version=1)
     assert (state.version, state.digest) == (2, digest)
     assert llama.measured_digest() == digest
+
+
+def test_a_rollback_is_a_version_of_its_own_with_the_weights_of_an_older_one(
+    llama: Client, tmp_path: Path
+) -> None:
+    first = record_of(1, {3: 100, 4: -90})
+    one = llama.update(first).state.digest
+    llama.snapshot(str(tmp_path / "one"), version=1)
+    before = llama.update(record_of(2, {5: 44}))
+    back = llama.restore(folder=str(tmp_path / "one"), version=1, digest=one, as_version=3)
+    assert (back.version, back.digest) == (3, one)
+    assert back.epoch > before.state.epoch
+    # The next record makes version 4: its rounding goes by that, and a replay leaves 2 and 3 out.
+    fourth = record_of(4, {6: 5}, stochastic=True)
+    fourth.from_digest = one
+    four = llama.update(fourth).state
+    assert llama.restore([first, fourth], digest=four.digest).version == 4
+    assert llama.measured_digest() == four.digest
+    for wrong in ({"records": [fourth, first]}, {"records": [first, fourth], "as_version": 3}):
+        with pytest.raises(grpc.RpcError) as caught:
+            llama.restore(**wrong)  # type: ignore[arg-type]
+        assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    with pytest.raises(grpc.RpcError, match="4 is live"):
+        llama.snapshot(str(tmp_path / "other"), version=2)
+
+
+def test_requests_and_updates_around_a_snapshot_are_answered(llama: Client, tmp_path: Path) -> None:
+    """Requests go on meanwhile; an update waits, and the folder has the weights from before it."""
+    first = llama.update(record_of(1, {3: 100, 4: -90})).state
+    with ThreadPoolExecutor(8) as pool:
+        asks = [pool.submit(llama.ask, Ask((5, 6, 7), 6, 0.04, tokens=60)) for _ in range(5)]
+        folder = pool.submit(llama.snapshot, str(tmp_path / "one"), version=1)
+        assert folder.result(120).state.digest == first.digest
+        update = pool.submit(llama.update, record_of(2, {5: 44}))
+        assert update.result(120).state.version == 2
+        assert all(len(ask.result(120).ids) == 60 for ask in asks)
+    assert json.loads((tmp_path / "one" / "seedbed.json").read_text())["digest"] == first.digest.hex()
+    assert llama.restore(folder=str(tmp_path / "one"), version=1, digest=first.digest).version == 1
 
 
 @pytest.fixture

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 from torch import Tensor
 
+from seedbed_server.digests import FileDamaged, bits_sum, file_sums
 from seedbed_server.engine import digest as digest_module
 from seedbed_server.engine.digest import element_sum, weights_digest
 from seedbed_server.engine.update import Shard
@@ -58,6 +62,7 @@ def test_any_sum_is_that_of_the_reference(shape: tuple[int, ...], dtype: torch.d
     kind = np.uint32 if dtype == torch.float32 else np.uint16
     stored = np.random.default_rng(seed).integers(0, 2 ** (8 * np.dtype(kind).itemsize), shape, dtype=kind)
     assert element_sum(from_bits(stored)) == reference.element_sum(stored)
+    assert bits_sum(stored.reshape(-1)) == reference.element_sum(stored)
 
 
 @dtypes
@@ -161,3 +166,41 @@ def test_what_the_weights_mean_is_in_the_digest() -> None:
 
 def test_zeros_of_both_signs_differ() -> None:
     assert element_sum(torch.tensor([0.0])) != element_sum(torch.tensor([-0.0]))
+
+
+@dtypes
+def test_the_sums_of_a_file_are_those_of_its_tensors(dtype: torch.dtype, tmp_path: Path) -> None:
+    parameters = {**model(dtype), "large": make_weight(300, 257, dtype=dtype, seed=9)}
+    save_file(parameters, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    found = {name: (shape, total) for name, shape, total in file_sums(tmp_path / "model.safetensors")}
+    assert found == {n: (tuple(w.shape), element_sum(w)) for n, w in parameters.items()}
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_a_damaged_file_has_other_sums_or_is_refused(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    parameters = {"a": make_weight(3, 5, seed=1), "b": make_weight(4, seed=2)}
+    path = tmp_path_factory.mktemp("file") / "model.safetensors"
+    save_file(parameters, path)
+    whole_file, before = path.read_bytes(), list(file_sums(path))
+    if data.draw(st.booleans()):
+        damaged = whole_file[: data.draw(st.integers(0, len(whole_file) - 1))]
+    else:
+        at, bit = data.draw(st.integers(0, len(whole_file) - 1)), data.draw(st.integers(0, 7))
+        damaged = whole_file[:at] + bytes([whole_file[at] ^ (1 << bit)]) + whole_file[at + 1 :]
+    path.write_bytes(damaged)
+    said = ""
+    try:
+        found = list(file_sums(path))
+    except FileDamaged as error:
+        found = []
+        said = str(error)
+    if not found:
+        assert "model.safetensors" in said
+    else:
+        # A flipped bit in the padding or the order of the header changes no weight.
+        header = 8 + int.from_bytes(whole_file[:8], "little")
+        changed = [i for i, (x, y) in enumerate(zip(whole_file, damaged, strict=False)) if x != y]
+        assert found != before or (changed and changed[0] < header)

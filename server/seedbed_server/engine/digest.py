@@ -6,26 +6,24 @@ SHA-256 over all of them and over what the weights mean (base, scope, noise vers
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
-
 import torch
 from torch import Tensor
 
+from seedbed_server.digests import GOLDEN, MIX, weights_digest
 from seedbed_server.engine.update import Shard
-from seedbed_server.noise import NOISE_VERSION
 
 __all__ = ["element_sum", "weights_digest"]
 
 _BLOCK = 1 << 15
 """Elements that one pass works on: their int64 temporaries stay in the cache, and torch takes one thread."""
-_GOLDEN = 0x9E3779B97F4A7C15
-_MIX = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 
 
 def _signed(value: int) -> int:
     """The int64 number with the low 64 bits of `value`."""
     return ((value + 2**63) % 2**64) - 2**63
+
+
+_MIX = (_signed(MIX[0]), _signed(MIX[1]))
 
 
 def _mix64_(z: Tensor) -> Tensor:
@@ -56,30 +54,13 @@ def element_sum(weight: Tensor, shard: Shard | None = None) -> int:
         matrix = weight.view(rows, columns)
     word, mask = (torch.int32, 0xFFFFFFFF) if weight.element_size() == 4 else (torch.int16, 0xFFFF)
     offset = torch.arange(min(_BLOCK, matrix.shape[1]), dtype=torch.int64, device=weight.device)
-    offset.mul_(_signed(_GOLDEN))
+    offset.mul_(_signed(GOLDEN))
     total = 0
     for row in range(matrix.shape[0]):
         for first in range(0, matrix.shape[1], _BLOCK):
             bits = matrix[row, first : first + _BLOCK].contiguous().view(word).to(torch.int64)
             bits.bitwise_and_(mask).add_(offset[: bits.shape[0]]).add_(
-                _signed((origin + row * width + first + 1) * _GOLDEN)
+                _signed((origin + row * width + first + 1) * GOLDEN)
             )
             total += int(_mix64_(bits).sum().item())
     return total % 2**64
-
-
-def weights_digest(
-    sums: Iterable[tuple[str, tuple[int, ...], int]], *, base: bytes, scope: str, dtype: str
-) -> bytes:
-    """SHA-256 of all parameters and of what they mean; 32 bytes.
-
-    Args:
-        sums: Hugging Face name, whole shape and element sum of every parameter.
-        base: the digest of the weights that were loaded at the start; empty for those themselves.
-        scope: which parameters take part, as the operator wrote it.
-        dtype: the live dtype, such as `float32`.
-    """
-    text = [f"seedbed weights 1\nbase {base.hex()}\nscope {scope}\nnoise {NOISE_VERSION}\ndtype {dtype}\n"]
-    for name, shape, value in sorted(sums):
-        text.append(f"{name} {'x'.join(map(str, shape))} {value:016x}\n")
-    return hashlib.sha256("".join(text).encode()).digest()

@@ -14,6 +14,7 @@ from seedbed_server.engine.config import EngineConfig
 from seedbed_server.engine.digest import element_sum, weights_digest
 from seedbed_server.engine.layout import Coverage, Kind, Layout, LayoutError, lay_out
 from seedbed_server.engine.perturb import Rows, rows_of
+from seedbed_server.engine.saving import Saving
 from seedbed_server.engine.slots import Factors, SlotTable
 
 __all__ = ["CONFIG_VARIABLE", "Live", "configured", "live_of"]
@@ -51,6 +52,7 @@ class Live:
             each token, and for each row that the head sees.
         reached, head_reached: modules that perturbed some row so far, and whether the head did. (A tied
             head is the embedding's module, which says nothing of the head.)
+        saving: the snapshot that is being written, during which the weights stand still.
         last: the record that made this version, and the answer that it got, so that repeating it is safe.
     """
 
@@ -64,6 +66,7 @@ class Live:
     version: int = 0
     epoch: int = 1
     broken: str = ""
+    saving: Saving | None = field(default=None, repr=False)
     last: tuple[bytes, dict[str, Any]] | None = None
     requests: Rows | None = field(default=None, repr=False)
     rows: Rows | None = field(default=None, repr=False)

@@ -20,8 +20,10 @@ from seedbed.v1 import engine_pb2
 from seedbed_server.engine.address import Namespace
 from seedbed_server.engine.live import Live, live_of
 from seedbed_server.engine.plugin import missing
+from seedbed_server.engine.saving import Saving
 from seedbed_server.engine.update import Step, Tally, Target, apply_steps
-from seedbed_server.engine.weights import WeightsError, load_folder, read_note, save_folder
+from seedbed_server.engine.weights import WeightsError, find_weights, load_weights, read_note
+from seedbed_server.noise import NOISE_VERSION
 
 __all__ = ["OPERATIONS", "BrokenError", "BusyError", "FenceError", "step_of"]
 
@@ -97,14 +99,32 @@ def _prepare(scheduler: Any, payload: dict[str, Any]) -> dict[str, Any]:
 def _snapshot(scheduler: Any, payload: dict[str, Any]) -> dict[str, Any]:
     live = live_of(scheduler)
     _refuse_broken(live)
+    if payload["version"] and payload["version"] != live.version:
+        raise FenceError(
+            f"version: {payload['version']} is wanted and {live.version} is live; take the one that is live"
+        )
+    _refuse_while_saving(live)
     note = {
         "version": live.version,
         "digest": live.digest.hex(),
         "base_digest": live.base_digest.hex(),
         "scope": live.scope,
+        "dtype": live.dtype,
+        "noise_version": NOISE_VERSION,
     }
-    written = save_folder(live.layout, live.model_folder, Path(payload["folder"]), note)
-    return {**live.state(), "bytes": written}
+    live.saving = Saving(live.layout, live.model_folder, Path(payload["folder"]), note)
+    return live.state()
+
+
+def _snapshot_done(scheduler: Any, payload: dict[str, Any]) -> dict[str, Any]:
+    """Whether the snapshot that was begun is written. Raises what went wrong with it."""
+    live = live_of(scheduler)
+    if live.saving is None:
+        raise FenceError("snapshot: none was begun; begin one first")
+    if live.saving.running:
+        return {**live.state(), "bytes": None}
+    saving, live.saving = live.saving, None
+    return {**live.state(), "bytes": saving.result()}
 
 
 def _update(scheduler: Any, payload: dict[str, Any]) -> dict[str, Any]:
@@ -157,17 +177,27 @@ def _restore(scheduler: Any, payload: dict[str, Any]) -> dict[str, Any]:
     steps = [step_of(record, live.config.rounding) for record in records]
     version: int = payload["version"]
     for step in steps:
-        if step.version != version + 1:
+        # Versions in between were taken back by rollbacks.
+        if step.version <= version:
             raise FenceError(
                 f"records: version {step.version} does not follow {version}; give all of them in order"
             )
         version = step.version
+    if payload["as_version"]:
+        if payload["as_version"] < version:
+            raise FenceError(
+                f"as_version: {payload['as_version']} is before version {version} of the last record; give "
+                "the version that a rollback made"
+            )
+        version = payload["as_version"]
     folder = live.model_folder
     if payload["folder"]:
         folder = Path(payload["folder"])
         _check_note(live, folder, payload["version"])
+    # A folder that cannot be used is refused before anything is written.
+    files = find_weights(live.layout, folder)
     with _changing_weights(scheduler, live):
-        load_folder(live.layout, folder)
+        load_weights(live.layout, files)
         if not payload["folder"]:
             _demand(
                 live.measure(), live.start_digest, "the base's weights on disk are not those of the start"
@@ -177,7 +207,7 @@ def _restore(scheduler: Any, payload: dict[str, Any]) -> dict[str, Any]:
                 _demand(
                     live.measure(),
                     record.from_digest,
-                    f"version {step.version - 1} is not what its record says",
+                    f"the version before {step.version} is not what its record says",
                 )
             _apply(live, step, None)
         digest = live.measure()
@@ -214,11 +244,17 @@ def _refuse_broken(live: Live) -> None:
         raise BrokenError(live.broken)
 
 
+def _refuse_while_saving(live: Live) -> None:
+    if live.saving is not None and live.saving.running:
+        raise BusyError("a snapshot of these weights is being written; repeat the call in a moment")
+
+
 @contextmanager
 def _changing_weights(scheduler: Any, live: Live) -> Iterator[list[int]]:
     """Between the batches of two weights. An error inside leaves weights that nobody can account for."""
     from sglang.srt.managers.io_struct import ContinueGenerationReqInput, PauseGenerationReqInput
 
+    _refuse_while_saving(live)
     waiting_before = len(scheduler.waiting_queue)
     scheduler.pause_generation(PauseGenerationReqInput(mode="retract"))
     retracted = len(scheduler.waiting_queue) - waiting_before
@@ -249,6 +285,7 @@ OPERATIONS: dict[str, Callable[[Any, dict[str, Any]], dict[str, Any]]] = {
     "digest": _digest,
     "prepare": _prepare,
     "snapshot": _snapshot,
+    "snapshot_done": _snapshot_done,
     "update": _update,
     "restore": _restore,
 }

@@ -178,20 +178,22 @@ class EngineService(engine_pb2_grpc.EngineServiceServicer):
             version=request.version,
             records=[record.SerializeToString(deterministic=True) for record in request.records],
             digest=request.digest,
+            as_version=request.as_version,
         )
         return engine_pb2.RestoreResponse(state=self._state_message())
 
     async def Snapshot(
         self, request: engine_pb2.SnapshotRequest, context: Context
     ) -> engine_pb2.SnapshotResponse:
+        await self._fence(request.term, context)
         self.heard = time.monotonic()
         if not request.folder.startswith("/"):
             await context.abort(
                 grpc.StatusCode.INVALID_ARGUMENT,
                 f"folder: {request.folder!r} is not absolute; give a full path",
             )
-        reply = await self._change(context, "snapshot", folder=request.folder)
-        return engine_pb2.SnapshotResponse(state=self._state_message(), bytes=reply["bytes"])
+        reply = await self._finish(context, self._save(request.folder, request.version))
+        return engine_pb2.SnapshotResponse(state=self._state_message(reply), bytes=reply["bytes"])
 
     # -- shared ------------------------------------------------------------------------------------
 
@@ -250,6 +252,17 @@ class EngineService(engine_pb2_grpc.EngineServiceServicer):
                     self._open.set()
 
         return await self._finish(context, run())
+
+    async def _save(self, folder: str, version: int) -> dict[str, Any]:
+        """Writes a snapshot while requests are answered; what would change the weights waits."""
+        manager = self.engine.tokenizer_manager
+        async with self._writing:
+            await control.call(manager, "snapshot", folder=folder, version=version)
+            pause = 0.01
+            while (reply := await control.call(manager, "snapshot_done"))["bytes"] is None:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, 0.25)
+            return reply
 
     async def _control(self, context: Context, operation: str, **payload: Any) -> dict[str, Any]:
         """An operation that changes nothing."""

@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 
 from seedbed_server.engine.layout import Layout, Parameter
 
-__all__ = ["WeightsError", "load_folder", "read_note", "save_folder"]
+__all__ = ["WeightsError", "find_weights", "load_weights", "read_note", "save_folder"]
 
 _FILE_BYTES = 1 << 30
 """Weights of one file: what a snapshot needs of memory beside the model."""
@@ -75,18 +75,19 @@ def save_folder(layout: Layout, model_folder: Path, folder: Path, note: dict[str
     return sum(f.stat().st_size for f in folder.iterdir() if f.is_file())
 
 
-def load_folder(layout: Layout, folder: Path) -> None:
-    """Copies the weights of a Hugging Face folder into the live ones.
+def find_weights(layout: Layout, folder: Path) -> dict[str, Path]:
+    """The file of each parameter in a Hugging Face folder; reads headers only.
 
-    Raises WeightsError, before anything is written, when a parameter is missing or has another shape.
+    Raises WeightsError when a file is damaged or a parameter is missing or has another shape.
     """
     found: dict[str, Path] = {}
+    wanted = {p.name: p for p in layout}
     try:
         for file in sorted(folder.glob("*.safetensors")):
             with safe_open(file, framework="pt") as tensors:
                 for name in tensors.keys():  # noqa: SIM118 (no mapping)
                     found[name] = file
-                    parameter = _by_name(layout).get(name)
+                    parameter = wanted.get(name)
                     shape = tuple(tensors.get_slice(name).get_shape())
                     if parameter is not None and shape != parameter.shape:
                         raise WeightsError(
@@ -95,11 +96,16 @@ def load_folder(layout: Layout, folder: Path) -> None:
                         )
     except (OSError, SafetensorError) as error:
         raise WeightsError(f"folder: {folder} cannot be read ({error}); take another snapshot") from error
-    missing = [p.name for p in layout if p.name not in found]
+    missing = [name for name in wanted if name not in found]
     if missing:
         raise WeightsError(f"folder: {folder} has no {missing[0]}; name a complete folder of the same model")
+    return found
+
+
+def load_weights(layout: Layout, files: dict[str, Path]) -> None:
+    """Copies the weights that `find_weights` found into the live ones."""
     for parameter in layout:
-        with safe_open(found[parameter.name], framework="pt") as tensors:
+        with safe_open(files[parameter.name], framework="pt") as tensors:
             parameter.data.copy_(tensors.get_tensor(parameter.name))
 
 
@@ -114,10 +120,6 @@ def read_note(folder: Path) -> dict[str, Any]:
     if not isinstance(note, dict):
         raise WeightsError(f"folder: {folder / _NOTE} is damaged; name another snapshot")
     return note
-
-
-def _by_name(layout: Layout) -> dict[str, Parameter]:
-    return {p.name: p for p in layout}
 
 
 def _save_tensors(layout: Layout, folder: Path) -> None:
