@@ -61,6 +61,13 @@ class ServeSettings(BaseSettings):
     )
     store: Path | None = Field(None, description="SQLite file that keeps episodes, rewards and the journal.")
 
+    snapshot_every: Count = Field(
+        100, description="Updates from one snapshot of the weights to the next; 0: none are taken."
+    )
+    snapshot_keep: int = Field(
+        2, ge=1, description="Newest snapshots that are kept; older ones are, ever further apart."
+    )
+
     # The engine. 0 and "auto" leave the choice to it.
     device: Device = Field("auto", description="Where the model runs.")
     dtype: Dtype = Field(

@@ -10,13 +10,17 @@ import hashlib
 import json
 import threading
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import grpc
 import grpc.aio
+import numpy as np
+from safetensors.numpy import load_file, save_file
 
 from seedbed.v1 import engine_pb2 as pb
 from seedbed.v1.engine_pb2_grpc import EngineServiceServicer, add_EngineServiceServicer_to_server
+from seedbed_server.digests import bits_sum, weights_digest
 
 BASE = hashlib.sha256(b"base").digest()
 
@@ -39,16 +43,28 @@ class FakeEngine(EngineServiceServicer):
         self.apply_gate = asyncio.Event()
         self.apply_gate.set()
         self.fail_apply: list[grpc.StatusCode] = []
+        self.restored_from: list[int | None] = []
+        self.restore_gate = asyncio.Event()
+        self.restore_gate.set()
+        self.fail_snapshot = ""
         self.reset()
 
     def reset(self) -> None:
         self.version, self.epoch, self.last = 0, 0, b""
-        self.digest = self.start
+        self.weights = self.base
+
+    def _digest(self, weights: bytes) -> bytes:
+        total = bits_sum(np.frombuffer(weights, np.uint32))
+        return weights_digest([("w", (8,), total)], base=self.base, scope="full", dtype="float32")
+
+    @property
+    def digest(self) -> bytes:
+        return self._digest(self.weights)
 
     @property
     def start(self) -> bytes:
         """The digest of version 0, which is not the base's."""
-        return hashlib.sha256(self.base + b"full float32").digest()
+        return self._digest(self.base)
 
     @property
     def state(self) -> pb.State:
@@ -62,7 +78,7 @@ class FakeEngine(EngineServiceServicer):
     def _step(self, record: pb.UpdateRecord) -> None:
         data = record.SerializeToString(deterministic=True)
         self.version, self.last, self.epoch = record.version, data, self.epoch + 1
-        self.digest = hashlib.sha256(self.digest + data).digest()
+        self.weights = hashlib.sha256(self.weights + data).digest()
 
     async def Describe(self, request: pb.DescribeRequest, context: Any) -> pb.DescribeResponse:
         await self._fence(request.term, context)
@@ -91,12 +107,37 @@ class FakeEngine(EngineServiceServicer):
     async def Restore(self, request: pb.RestoreRequest, context: Any) -> pb.RestoreResponse:
         await self._fence(request.term, context)
         self.restores += 1
+        self.restored_from.append(request.version if request.folder else None)
+        await self.restore_gate.wait()
+        epoch = self.epoch
         self.reset()
+        if request.folder:
+            file = load_file(Path(request.folder) / "model.safetensors")
+            self.version, self.weights = request.version, file["w"].tobytes()
         for record in request.records:
+            if record.from_digest and record.from_digest != self.digest:
+                await context.abort(grpc.StatusCode.DATA_LOSS, "digest: the version before is another")
             self._step(record)
         if request.digest and request.digest != self.digest:
             await context.abort(grpc.StatusCode.DATA_LOSS, "digest: it differs")
+        self.version, self.epoch = request.as_version or self.version, epoch + 1
         return pb.RestoreResponse(state=self.state)
+
+    async def Snapshot(self, request: pb.SnapshotRequest, context: Any) -> pb.SnapshotResponse:
+        await self._fence(request.term, context)
+        if self.fail_snapshot:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, self.fail_snapshot)
+        if request.version != self.version:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "version: another is live")
+        folder = Path(request.folder)
+        folder.mkdir()
+        save_file({"w": np.frombuffer(self.weights, np.float32)}, folder / "model.safetensors")
+        note = {
+            "version": self.version, "digest": self.digest.hex(), "base_digest": self.base.hex(),
+            "scope": "full", "dtype": "float32",
+        }  # fmt: skip
+        (folder / "seedbed.json").write_text(json.dumps(note))
+        return pb.SnapshotResponse(state=self.state, bytes=32)
 
     async def OpenAI(self, request: pb.OpenAIRequest, context: Any) -> AsyncIterator[pb.OpenAIResponse]:
         body = json.loads(request.body)

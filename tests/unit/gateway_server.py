@@ -48,6 +48,14 @@ class Running:
             while not condition():
                 await asyncio.sleep(0.01)
 
+    async def population_posted(self) -> None:
+        """One episode and reward for each member, without waiting for what comes of it."""
+        current = self.gateway.leases.population
+        assert current is not None
+        for value in range(len(current.members)):
+            answer = (await self.ask()).json()
+            await self.reward(episode_id=answer["seedbed"]["episode_id"], reward=float(value))
+
     async def population(self, rewards: list[float] | None = None) -> list[str]:
         """One episode and reward for each member; returns the episode ids and waits for what comes of it."""
         current = self.gateway.leases.population

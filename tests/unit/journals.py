@@ -22,7 +22,7 @@ def step(version: int, before: bytes, **changes: object) -> UpdateRecord:
 
 
 def after(digest: bytes, record: bytes) -> bytes:
-    """The digest that an update makes; also what `FakeEngine` says."""
+    """The digest that an update makes."""
     return hashlib.sha256(digest + record).digest()
 
 

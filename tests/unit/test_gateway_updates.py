@@ -265,7 +265,7 @@ async def test_weights_that_the_journal_does_not_make_are_never_served(tmp_path:
     class Drifting(FakeEngine):
         def _step(self, record: pb.UpdateRecord) -> None:
             super()._step(record)
-            self.digest = self.digest[::-1]
+            self.weights = self.weights[::-1]
 
     async with running(tmp_path, Drifting(), ready=False) as it:
         await it.gateway.link.wait_settled()

@@ -18,6 +18,7 @@ __all__ = [
     "ResponseAnswer",
     "RewardAnswer",
     "RewardError",
+    "RollbackAnswer",
     "StatusAnswer",
     "TextAnswer",
     "UpdatesAnswer",
@@ -204,8 +205,19 @@ class StatusAnswer(_Open):
     warnings: list[str]
 
 
+class RollbackAnswer(_Closed):
+    """A new version with the weights of an older one."""
+
+    object: Literal["rollback"]
+    status: Literal["done", "pending"]
+    version: int
+    to_version: int
+    digest: str
+    reason: str
+
+
 class UpdatesAnswer(_Closed):
-    """Published updates, oldest first."""
+    """Published updates and rollbacks, oldest first."""
 
     object: Literal["list"]
     data: list[dict[str, Any]]

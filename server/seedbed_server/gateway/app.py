@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
-from seedbed_server.gateway import document, episode_routes, errors, feedback, model_routes, openai, status
+from seedbed_server.gateway import (
+    document,
+    episode_routes,
+    errors,
+    feedback,
+    model_routes,
+    openai,
+    rollback_routes,
+    status,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -38,7 +47,14 @@ def create_app(gateway: Gateway) -> FastAPI:
     app.state.gateway = gateway
     errors.install(app)
     document.describe(app, gateway)
-    routers = (openai.router, model_routes.router, episode_routes.router, feedback.router, status.router)
+    routers = (
+        openai.router,
+        model_routes.router,
+        episode_routes.router,
+        feedback.router,
+        rollback_routes.router,
+        status.router,
+    )
     app.state.routes = [route for router in routers for route in router.routes]
     for router in routers:
         app.include_router(router)

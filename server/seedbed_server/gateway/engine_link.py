@@ -1,8 +1,9 @@
 """The link to the engine: starts its process, accounts for its weights, beats its heart, starts it again.
 
 starting -> ready -> down -> starting ... An engine is ready only when its version and digest are those of the
-store: a fresh one is given the base and the journal first. Anything else (another model than the store's, a
-digest that differs, a term that another gateway has overtaken) is fatal: the link stays down and says why.
+store: a fresh one is given a snapshot or the base first, and the journal from there. Anything else (another
+model than the store's, a digest that differs, a term that another gateway has overtaken) is fatal: the link
+stays down and says why.
 """
 
 from __future__ import annotations
@@ -45,6 +46,10 @@ SILENCE_SECONDS = 120.0
 _BACKOFF = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 # What an engine answers when it does not believe that this gateway, or these weights, are the right ones.
 _FATAL = {grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.DATA_LOSS}
+
+
+class _Detour(Exception):
+    """The snapshot that the weights were to come from was set aside; a fresh engine takes another way."""
 
 
 class EngineLink:
@@ -122,6 +127,9 @@ class EngineLink:
                     await self._become("down", reason)
                 except (StoreMismatch, LinkError) as error:
                     await self._fail(str(error))
+                except _Detour as detour:
+                    log.warning("another way to the weights", reason=str(detour))
+                    await self._become("down", str(detour))
                 except Exception as error:  # noqa: BLE001
                     log.warning("engine not usable", error=str(error), attempt=attempts + 1)
                     if self.loaded is None:
@@ -150,26 +158,27 @@ class EngineLink:
             pb.DescribeRequest(parameters=True), timeout=CALL_SECONDS, wait_for_ready=True
         )
         claim = await self._claim(loaded)
-        self.term = claim.term
+        self.term, way = claim.term, claim.way
         try:
             described = await stub.Describe(pb.DescribeRequest(term=claim.term), timeout=CALL_SECONDS)
             state = described.state
-            if (state.version, state.digest) != (claim.version, claim.digest):
-                log.info("restoring", version=claim.version, records=len(claim.records))
-                request = pb.RestoreRequest(term=claim.term, records=claim.records, digest=claim.digest)
-                restored = await self._beating(stub, stub.Restore(request, timeout=RESTORE_SECONDS))
-                state = restored.state
+            if (state.version, state.digest) != (way.version, way.digest):
+                log.info("restoring", version=way.version, snapshot=way.folder, records=len(way.records))
+                call = stub.Restore(way.request(claim.term), timeout=RESTORE_SECONDS)
+                state = (await self._beating(stub, call)).state
         except grpc.aio.AioRpcError as error:
             if error.code() in _FATAL:
+                if way.folder and not await claim.recheck():
+                    raise _Detour(f"the snapshot {way.folder} is damaged ({error.details()})") from None
                 raise LinkError(
                     f"the engine refuses the journal ({error.details()}); check that the base model "
                     "and the store belong together"
                 ) from None
             raise
-        if (state.version, state.digest) != (claim.version, claim.digest):
+        if (state.version, state.digest) != (way.version, way.digest):
             raise LinkError(
                 f"the weights that the journal makes have the digest {state.digest.hex()} at version "
-                f"{state.version}, and the store says {claim.digest.hex()} at version {claim.version}; "
+                f"{state.version}, and the store says {way.digest.hex()} at version {way.version}; "
                 "nothing is served. Restore the store or the model from a backup"
             )
         self.loaded, self._stub = loaded, stub

@@ -15,6 +15,7 @@ from seedbed_server.learner import Member, Population, Step, make_step
 from seedbed_server.learner import statistics as reward_statistics
 from seedbed_server.learner.population import Tally, assign, episode_rewards, is_complete, reward_episode
 from seedbed_server.store import episodes, journal, populations, rewards, runs
+from seedbed_server.store.lineage import require_sound
 from seedbed_server.store.rows import JournalRow, MemberRow, PopulationRow, RewardRow, RunRow
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ def take_over(
     if first:
         term = runs.take_over(connection, loaded.settings)
         episodes.lose_running(connection, now)
-    rows = journal.verified(connection)
+    rows = journal.whole(connection)
+    require_sound(rows, run.start_digest)
     pending = rows.pop() if rows and rows[-1].digest is None else None
     version = len(rows) + (pending is not None)
     population = load_population(connection)

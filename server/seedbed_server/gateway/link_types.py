@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import grpc.aio
 
 from seedbed.v1 import engine_pb2 as pb
+
+if TYPE_CHECKING:
+    from seedbed_server.gateway.ways import Way
 
 __all__ = [
     "CALL_SECONDS",
@@ -61,10 +64,10 @@ class Claim:
     """What the store expects of an engine before it may serve."""
 
     term: int
-    version: int
-    digest: bytes
-    records: tuple[pb.UpdateRecord, ...]
-    """The journal from the base to `version`."""
+    way: Way
+    """To the version that is served."""
+    recheck: Callable[[], Awaitable[bool]]
+    """Looks at the snapshot of the way again. False: it was set aside, and another start goes another way."""
 
 
 ClaimFunction: TypeAlias = Callable[[pb.DescribeResponse], Awaitable[Claim]]

@@ -16,6 +16,7 @@ from seedbed_server.gateway.leases import Leases
 from seedbed_server.gateway.metrics import Metrics
 from seedbed_server.gateway.plan import plan_from
 from seedbed_server.gateway.retries import Retries
+from seedbed_server.gateway.snapshots import Snapshots
 from seedbed_server.gateway.updates import Updates
 from seedbed_server.store import StoreError, episodes
 
@@ -49,7 +50,15 @@ class Gateway:
         self.admission = Admission(settings.max_queued_requests, self.started)
         self.retries = Retries()
         self.conversations = Conversations()
-        self.updates = Updates(store, self.leases, self.plan, self.metrics, settings.model_dump(mode="json"))
+        self.snapshots = Snapshots(store, settings.snapshot_every, settings.snapshot_keep)
+        self.updates = Updates(
+            store,
+            self.leases,
+            self.plan,
+            self.metrics,
+            self.snapshots,
+            settings.model_dump(mode="json"),
+        )
 
         def counted() -> Child:
             self.metrics.engine_starts.inc()
@@ -65,6 +74,7 @@ class Gateway:
         self._tasks = [
             asyncio.create_task(self.link.run(), name="engine-link"),
             asyncio.create_task(self.updates.run(self.link), name="updates"),
+            asyncio.create_task(self.snapshots.run(self.link), name="snapshots"),
             asyncio.create_task(self._keep_time(), name="expiry"),
         ]
 

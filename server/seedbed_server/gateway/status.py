@@ -15,6 +15,7 @@ from seedbed_server.gateway.errors import json_response, unavailable
 from seedbed_server.gateway.state import Gateway, gateway_of
 from seedbed_server.learner.population import complete_members, episode_rewards, waiting_for
 from seedbed_server.store import journal
+from seedbed_server.store.lineage import record_of
 
 if TYPE_CHECKING:
     from seedbed_server.store.rows import JournalRow
@@ -50,6 +51,7 @@ async def status(request: Request) -> Response:
             "episodes": _episodes(gateway),
             "requests": {"in_flight": gateway.in_flight},
             "tokens": {"prompt": gateway.prompt_tokens, "completion": gateway.completion_tokens},
+            "snapshot": None if gateway.snapshots.newest is None else gateway.snapshots.newest.version,
             "engine": gateway.link.state,
             "uptime_seconds": round(time.monotonic() - gateway.started, 3),
             "warnings": warnings(gateway),
@@ -63,7 +65,7 @@ async def list_updates(
     after: int = Query(0, ge=0, lt=2**63),
     limit: int = Query(MAX_UPDATES, ge=1, le=MAX_UPDATES),
 ) -> Response:
-    """Published updates that make versions above `after`, oldest first, at most `limit`."""
+    """Published updates and rollbacks that make versions above `after`, oldest first, at most `limit`."""
     rows = await gateway_of(request).store.read(
         lambda connection: journal.after(connection, after, limit + 1)
     )
@@ -97,9 +99,13 @@ async def metrics(request: Request) -> Response:
 
 def update(row: JournalRow) -> dict[str, Any]:
     """One update as users see it."""
-    record = pb.UpdateRecord.FromString(row.record)
+    record = record_of(row)
+    step, back = (record, None) if isinstance(record, pb.UpdateRecord) else (None, record)
     return {
         "version": row.version,
+        "kind": row.kind,
+        "to_version": None if back is None else back.to_version,
+        "reason": None if back is None else back.reason,
         "population": row.population,
         "created_at": row.created_at,
         "applied_at": row.applied_at,
@@ -113,7 +119,7 @@ def update(row: JournalRow) -> dict[str, Any]:
         "sigma": row.sigma,
         "alpha": row.alpha,
         "scale": row.scale,
-        "seeds": len(record.seeds),
+        "seeds": None if step is None else len(step.seeds),
         "record_bytes": len(row.record),
         "seconds": row.seconds,
         "update_seconds": row.update_seconds,
@@ -143,6 +149,8 @@ def warnings(gateway: Gateway) -> list[str]:
         found.append(gateway.leases.halted)
     if gateway.link.state != "ready" and gateway.link.problem is not None:
         found.append(gateway.link.problem)
+    if gateway.snapshots.problem is not None:
+        found.append(gateway.snapshots.problem)
     counts, population = gateway.leases.counts, gateway.leases.population
     enough = population is not None and counts.implicit >= 2 * len(population.members)
     if enough and not counts.implicit_rewarded:

@@ -1,4 +1,5 @@
-"""The life of an update: a population is complete, its step is journalled, applied, published.
+"""The life of a version: a population is complete, its step is journalled, applied, published; or somebody
+asks for an older version back, which goes the same way.
 
 The order is what makes it safe to kill any process at any moment: nothing is applied that is not on disk, and
 an applied record that was not published is applied again, which the engine answers as the first time.
@@ -17,16 +18,21 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 
 from seedbed.v1 import engine_pb2 as pb
 from seedbed_server.gateway import ledger
-from seedbed_server.gateway.errors import ApiError
-from seedbed_server.gateway.link_types import Claim, LinkError
+from seedbed_server.gateway.errors import ApiError, unavailable
+from seedbed_server.gateway.link_types import RESTORE_SECONDS, Claim, LinkError
+from seedbed_server.gateway.rollback import OUTCOME, Ask, halted, journal_rollback
+from seedbed_server.gateway.ways import find_way
 from seedbed_server.store import StoreError, journal
+from seedbed_server.store.lineage import update_of
 from seedbed_server.store.rows import Applied, JournalRow, RunRow
 
 if TYPE_CHECKING:
+    from seedbed.v1.engine_pb2_grpc import EngineServiceAsyncStub
     from seedbed_server.gateway.engine_link import EngineLink
     from seedbed_server.gateway.leases import Leases
     from seedbed_server.gateway.metrics import Metrics
     from seedbed_server.gateway.plan import Plan
+    from seedbed_server.gateway.snapshots import Snapshots
     from seedbed_server.learner import Population
     from seedbed_server.store import Store
 
@@ -57,9 +63,16 @@ class Updates:
     """Owns the version: moves it from one population to the next."""
 
     def __init__(
-        self, store: Store, leases: Leases, plan: Plan, metrics: Metrics, settings: dict[str, object]
+        self,
+        store: Store,
+        leases: Leases,
+        plan: Plan,
+        metrics: Metrics,
+        snapshots: Snapshots,
+        settings: dict[str, object],
     ) -> None:
         self._store = store
+        self._snapshots = snapshots
         self._leases = leases
         self._plan = plan
         self._metrics = metrics
@@ -68,6 +81,7 @@ class Updates:
         self._loaded: RunRow | None = None
         self._next: Population | None = None
         self._pending: JournalRow | None = None
+        self._asked: Ask | None = None
         self._known = asyncio.Event()
         self.version = 0
         self.digest = b""
@@ -95,20 +109,15 @@ class Updates:
             self.version = self._leases.version = len(standing.applied)
             self.digest = standing.run.start_digest
             if standing.applied:
-                self.last = standing.applied[-1]
-                assert self.last.digest is not None
-                self.digest = self.last.digest
+                self.last = await self._store.read(journal.last_update)
+                self.digest = standing.applied[-1].digest or b""
             self._metrics.version.set(self.version)
             self._known.set()
-        digest = standing.run.start_digest
-        if standing.applied:
-            digest = standing.applied[-1].digest or b""
-        return Claim(
-            standing.term,
-            len(standing.applied),
-            digest,
-            tuple(pb.UpdateRecord.FromString(row.record) for row in standing.applied),
-        )
+            self._snapshots.published(self.version)
+        rows, start_digest = standing.applied, standing.run.start_digest
+        await self._snapshots.look_around(rows, start_digest)
+        way = await asyncio.to_thread(find_way, self._store, rows, len(rows), start_digest)
+        return Claim(standing.term, way, lambda: self._snapshots.recheck(way, rows, start_digest))
 
     async def run(self, link: EngineLink) -> None:
         """Makes updates until it is cancelled, or until a record cannot be applied."""
@@ -118,15 +127,82 @@ class Updates:
                 if self._pending is not None:
                     await self._apply(link, self._pending)
                     self._pending = None
+                    self._answer()
                 if self._next is not None:
                     self._leases.explore(self._next)
                     self._next = None
-                await self._leases.complete.wait()
-                await self._close()
+                if self._asked is None:
+                    await self._leases.complete.wait()
+                if self._asked is not None:
+                    await self._go_back(self._asked)
+                else:
+                    await self._close()
         except _Halt as halt:
             self._leases.hold()
             self._leases.halted = str(halt)
+            if self._asked is not None:
+                self._asked.refuse(halted(str(halt)))
             log.error("learning halted", reason=str(halt))
+
+    def ask_rollback(self, to_version: int, reason: str) -> Ask:
+        """Asks the loop for an older version; who asks for the same meanwhile waits for the same.
+
+        Raises ApiError: 409 while another version is asked for, 503 when learning has halted.
+        """
+        if self._leases.halted is not None:
+            raise halted(self._leases.halted)
+        if not self._known.is_set():
+            raise unavailable("the journal is not read yet; try again in a few seconds")
+        if self._asked is None:
+            self._asked = Ask(to_version, reason)
+            self._leases.complete.set()
+        elif self._asked.to_version != to_version:
+            raise ApiError(
+                409,
+                f"to_version: a rollback to {self._asked.to_version} is on its way; ask again after it",
+                param="to_version",
+                code="rollback_running",
+            )
+        return self._asked
+
+    def withdraw(self, ask: Ask) -> None:
+        """Nobody waits for a rollback that was not begun."""
+        if self._asked is ask and not ask.written.done():
+            self._asked = None
+
+    async def _go_back(self, ask: Ask) -> None:
+        run = self._loaded
+        assert run is not None
+        self._leases.hold()
+        try:
+            done = await self._store.write(
+                lambda connection: journal_rollback(
+                    connection, self._plan, ask, run.start_digest, time.time()
+                )
+            )
+        except (ApiError, StoreError) as error:
+            ask.refuse(error)
+            self._asked = None
+            self._next = await self._store.read(ledger.load_population)
+            return
+        if isinstance(done, JournalRow):
+            ask.written.set_result(done)
+            self._next = await self._store.read(ledger.load_population)
+            self._answer()
+            return
+        self._pending, self._next = done.row, done.following
+        ask.written.set_result(done.row)
+        if done.closed is not None:
+            self.last_closed = (done.closed, OUTCOME)
+            self._metrics.no_steps.labels(OUTCOME).inc()
+        log.warning("rolling back", to_version=ask.to_version, version=done.row.version, reason=ask.reason)
+
+    def _answer(self) -> None:
+        """Tells who asked for a rollback that it is live."""
+        ask = self._asked
+        if ask is not None and ask.written.done():
+            self._asked = None
+            ask.done.set()
 
     async def _close(self) -> None:
         run = self._loaded
@@ -166,7 +242,6 @@ class Updates:
             self._metrics.no_steps.labels(closed.outcome).inc()
 
     async def _apply(self, link: EngineLink, row: JournalRow) -> None:
-        record = pb.UpdateRecord.FromString(row.record)
         refused = 0
         async for attempt in AsyncRetrying(
             retry=retry_if_exception_type((_Again, ApiError, StoreError)),
@@ -176,31 +251,36 @@ class Updates:
         ):
             with attempt:
                 stub = await link.wait_ready(120.0)
-                request = pb.ApplyUpdateRequest(
-                    term=link.term,
-                    from_version=record.version - 1,
-                    from_digest=record.from_digest,
-                    record=record,
-                )
                 try:
-                    answer = await stub.ApplyUpdate(request, timeout=APPLY_SECONDS)
+                    if row.kind == journal.ROLLBACK:
+                        applied = await self._restore(stub, link, row)
+                    else:
+                        applied = await self._update(stub, link, row)
                 except grpc.aio.AioRpcError as error:
                     link.suspect()
-                    what = f"version {record.version}: {error.code().name}: {error.details()}"
+                    what = f"version {row.version}: {error.code().name}: {error.details()}"
                     if error.code() in _TRANSIENT:
                         raise _Again(what) from None
                     refused += 1
                     if refused >= REFUSALS:
                         raise _Halt(
-                            f"the engine refuses the update to {what}. Nothing is explored until the server "
-                            "is started again; the journal has the record"
+                            f"the engine refuses the {row.kind} to {what}. Nothing is explored until the "
+                            "server is started again; the journal has the record"
                         ) from None
-                    link.condemn(f"it refuses the update to {what}")
+                    link.condemn(f"it refuses the {row.kind} to {what}")
                     raise _Again(what) from None
-                await self._publish(record, answer)
+                await self._publish(row, applied)
 
-    async def _publish(self, record: pb.UpdateRecord, answer: pb.ApplyUpdateResponse) -> None:
-        applied = Applied(
+    async def _update(self, stub: EngineServiceAsyncStub, link: EngineLink, row: JournalRow) -> Applied:
+        record = update_of(row)
+        request = pb.ApplyUpdateRequest(
+            term=link.term,
+            from_version=record.version - 1,
+            from_digest=record.from_digest,
+            record=record,
+        )
+        answer = await stub.ApplyUpdate(request, timeout=APPLY_SECONDS)
+        return Applied(
             applied_at=time.time(),
             digest=answer.state.digest,
             seconds=answer.seconds,
@@ -209,18 +289,43 @@ class Updates:
             cosine=answer.cosine if answer.HasField("cosine") else None,
             retracted=answer.retracted,
         )
-        await self._store.write(lambda connection: journal.mark_applied(connection, record.version, applied))
-        self.last = await self._store.read(journal.last)
-        self.version, self.digest = record.version, answer.state.digest
-        self._leases.version = record.version
-        self._metrics.version.set(record.version)
-        self._metrics.updates.inc()
-        self._metrics.update_pause.observe(answer.seconds)
+
+    async def _restore(self, stub: EngineServiceAsyncStub, link: EngineLink, row: JournalRow) -> Applied:
+        run = self._loaded
+        assert run is not None
+        rows = await self._store.read(journal.whole)
+        way = await asyncio.to_thread(find_way, self._store, rows, row.version, run.start_digest)
+        begun = time.monotonic()
+        try:
+            answer = await stub.Restore(way.request(link.term), timeout=RESTORE_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            if error.code() not in _TRANSIENT and way.folder:
+                # If it was the snapshot, the next attempt goes another way.
+                await self._snapshots.recheck(way, rows, run.start_digest)
+            raise
+        if answer.state.digest != way.digest:
+            raise _Halt(
+                f"the engine made version {row.version} with the digest {answer.state.digest.hex()}, and "
+                f"{way.digest.hex()} is wanted; restore the store or the model from a backup"
+            )
+        return Applied(applied_at=time.time(), digest=answer.state.digest, seconds=time.monotonic() - begun)
+
+    async def _publish(self, row: JournalRow, applied: Applied) -> None:
+        await self._store.write(lambda connection: journal.mark_applied(connection, row.version, applied))
+        self.last = await self._store.read(journal.last_update)
+        self.version, self.digest = row.version, applied.digest
+        self._leases.version = row.version
+        self._metrics.version.set(row.version)
+        if row.kind == journal.UPDATE:
+            self._metrics.updates.inc()
+            self._metrics.update_pause.observe(applied.seconds or 0.0)
+        self._snapshots.published(row.version)
         log.info(
-            "update published",
-            version=record.version,
-            digest=answer.state.digest.hex()[:16],
-            seconds=round(answer.seconds, 3),
+            "version published",
+            kind=row.kind,
+            version=row.version,
+            digest=applied.digest.hex()[:16],
+            seconds=round(applied.seconds or 0.0, 3),
         )
 
 

@@ -16,7 +16,9 @@ __all__ = [
     "UPDATE",
     "after",
     "append",
+    "find",
     "last",
+    "last_update",
     "link",
     "mark_applied",
     "verified",
@@ -49,6 +51,26 @@ def mark_applied(connection: sa.Connection, version: int, applied: Applied) -> N
 def last(connection: sa.Connection) -> JournalRow | None:
     """The newest record."""
     query = sa.select(tables.journal).order_by(tables.journal.c.version.desc()).limit(1)
+    row = connection.execute(query).one_or_none()
+    return None if row is None else to_row(JournalRow, row)
+
+
+def find(connection: sa.Connection, version: int) -> JournalRow | None:
+    """The record that makes a version."""
+    row = connection.execute(
+        sa.select(tables.journal).where(tables.journal.c.version == version)
+    ).one_or_none()
+    return None if row is None else to_row(JournalRow, row)
+
+
+def last_update(connection: sa.Connection) -> JournalRow | None:
+    """The newest update that an engine has applied, also if a rollback took it back."""
+    query = (
+        sa.select(tables.journal)
+        .where(tables.journal.c.kind == UPDATE, tables.journal.c.digest.is_not(None))
+        .order_by(tables.journal.c.version.desc())
+        .limit(1)
+    )
     row = connection.execute(query).one_or_none()
     return None if row is None else to_row(JournalRow, row)
 
