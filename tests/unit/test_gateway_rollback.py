@@ -123,7 +123,8 @@ async def test_requests_wait_for_a_rollback_and_one_that_takes_long_answers_pend
         await asyncio.sleep(0.05)
         assert not waiting.done()
         other = await it.http.post("/v1/learning/rollback", json={"to_version": 0})
-        assert (other.status_code, other.json()["error"]["code"]) == (409, "rollback_running")
+        assert (other.status_code, int(other.headers["retry-after"])) == (429, 5)
+        assert "rollback to 1 is on its way" in other.json()["error"]["message"]
         it.engine.restore_gate.set()
         answer = (await waiting).json()["seedbed"]
         assert (answer["version"], it.gateway.updates.version) == (3, 3)
@@ -187,6 +188,29 @@ async def test_an_engine_that_dies_during_a_rollback_is_replaced_and_makes_it(
         await it.children[-1].die()
         assert (await waiting)["digest"] == one
         assert (it.engine.version, it.engine.digest.hex()) == (4, one)
+
+
+async def test_a_link_that_gives_the_engine_up_during_a_call_does_not_end_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its channel is closed under the call, which gRPC tells by a CancelledError."""
+    monkeypatch.setattr("seedbed_server.gateway.engine_link._BACKOFF", (0.01,))
+    async with running(tmp_path) as it:
+        await _learn(it, 2)
+        it.engine.apply_gate.clear()
+        await it.population_posted()
+        await it.until(lambda: it.engine.applications == 3)
+        it.gateway.link.condemn("a test")
+        await it.until(lambda: len(it.children) == 2)
+        it.engine.apply_gate.set()
+        await it.until(lambda: it.gateway.updates.version == 3, 30)
+        it.engine.restore_gate.clear()
+        waiting = asyncio.create_task(_roll_back(it, 1))
+        await it.until(lambda: it.engine.restores == 2)
+        it.gateway.link.condemn("a test")
+        await it.until(lambda: len(it.children) == 3)
+        it.engine.restore_gate.set()
+        assert (await waiting)["version"] == 4
 
 
 async def test_learning_that_has_halted_refuses_a_rollback(tmp_path: Path) -> None:

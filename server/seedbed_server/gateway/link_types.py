@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
 
 import grpc.aio
 
@@ -17,14 +18,17 @@ __all__ = [
     "CALL_SECONDS",
     "HEARTBEAT_SECONDS",
     "RESTORE_SECONDS",
+    "CallLost",
     "Child",
     "Claim",
     "ClaimFunction",
     "LinkError",
     "LinkState",
+    "awaited",
     "connect",
 ]
 
+T = TypeVar("T")
 LinkState: TypeAlias = Literal["starting", "ready", "down"]
 
 HEARTBEAT_SECONDS = 5.0
@@ -35,6 +39,10 @@ MAX_MESSAGE = 64 * 2**20
 
 class LinkError(RuntimeError):
     """The engine cannot serve this store, now or after another start; the message says what to do."""
+
+
+class CallLost(Exception):
+    """The channel was closed during a call; it may or may not have had its effect."""
 
 
 class Child(Protocol):
@@ -72,6 +80,20 @@ class Claim:
 
 ClaimFunction: TypeAlias = Callable[[pb.DescribeResponse], Awaitable[Claim]]
 """Compares a loaded model with the store and says what to restore. Raises StoreMismatch, StoreError."""
+
+
+async def awaited(call: Awaitable[T]) -> T:
+    """Awaits a call to an engine. Raises CallLost where the link has closed its channel meanwhile.
+
+    gRPC tells that by a CancelledError, which would end the task of one who was not cancelled at all.
+    """
+    try:
+        return await call
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise CallLost("the engine was given up during the call") from None
 
 
 def connect(address: str) -> grpc.aio.Channel:

@@ -29,7 +29,6 @@ __all__ = ["OUTCOME", "Ask", "RolledBack", "halted", "journal_rollback", "roll_b
 
 OUTCOME = "rollback"
 """Of a population that a rollback closed."""
-NEVER = {"x-should-retry": "false"}
 
 
 @dataclass(frozen=True)
@@ -68,8 +67,8 @@ async def roll_back(
 
     If it is not live within `timeout` seconds, it goes on by itself, also over a restart. Asking again for
     the version that the last rollback went to changes nothing. Raises ApiError: 400 for a version that is not
-    older than the live one, 429 if an update before it takes longer than `timeout` seconds, 503 when learning
-    has halted; StoreError if it could not be kept.
+    older than the live one, 429 if another rollback is on its way or an update before it takes longer than
+    `timeout` seconds, 503 when learning has halted; StoreError if it could not be kept.
     """
     ask = updates.ask_rollback(to_version, reason)
     try:

@@ -42,7 +42,7 @@ class RollbackTerms(BaseModel):
 @router.post(
     "/v1/learning/rollback",
     responses={
-        **answers(RollbackAnswer, 400, 408, 409, 413, 429, 500, 503),
+        **answers(RollbackAnswer, 400, 408, 413, 429, 500, 503),
         202: {"description": "It is in the journal and on its way.", "model": RollbackAnswer},
     },
     openapi_extra=body(RollbackTerms),

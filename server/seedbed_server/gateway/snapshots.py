@@ -16,6 +16,7 @@ import structlog
 
 from seedbed.v1 import engine_pb2 as pb
 from seedbed_server.gateway.errors import ApiError
+from seedbed_server.gateway.link_types import CallLost, awaited
 from seedbed_server.gateway.ways import check_snapshot, folder_for, tidy
 from seedbed_server.store import StoreError, snapshots
 from seedbed_server.store.lineage import digest_of
@@ -36,6 +37,7 @@ log = structlog.get_logger(__name__)
 
 SNAPSHOT_SECONDS = 1800.0
 AGAIN_SECONDS = 60.0
+_LOST = (CallLost, grpc.aio.UsageError, grpc.aio.AioRpcError)
 
 
 class Snapshots:
@@ -90,7 +92,7 @@ class Snapshots:
                 continue
             try:
                 await self._take(link, version)
-            except (OSError, StoreError, ApiError, grpc.aio.AioRpcError) as error:
+            except (OSError, StoreError, ApiError, *_LOST) as error:
                 text = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
                 self._trouble(f"version {version}: {text}")
                 await self._wait_for_another(version)
@@ -101,7 +103,7 @@ class Snapshots:
             await asyncio.to_thread(set_aside, folder, "it is on no record")
         started = time.monotonic()
         request = pb.SnapshotRequest(folder=str(folder), term=link.term, version=version)
-        answer = await link.ready.Snapshot(request, timeout=SNAPSHOT_SECONDS)
+        answer = await awaited(link.ready.Snapshot(request, timeout=SNAPSHOT_SECONDS))
         weights = await asyncio.to_thread(
             check_snapshot, self._store, folder.name, version, answer.state.digest
         )

@@ -18,8 +18,8 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 
 from seedbed.v1 import engine_pb2 as pb
 from seedbed_server.gateway import ledger
-from seedbed_server.gateway.errors import ApiError, unavailable
-from seedbed_server.gateway.link_types import RESTORE_SECONDS, Claim, LinkError
+from seedbed_server.gateway.errors import ApiError, busy, unavailable
+from seedbed_server.gateway.link_types import RESTORE_SECONDS, CallLost, Claim, LinkError, awaited
 from seedbed_server.gateway.rollback import OUTCOME, Ask, halted, journal_rollback
 from seedbed_server.gateway.ways import find_way
 from seedbed_server.store import StoreError, journal
@@ -147,7 +147,7 @@ class Updates:
     def ask_rollback(self, to_version: int, reason: str) -> Ask:
         """Asks the loop for an older version; who asks for the same meanwhile waits for the same.
 
-        Raises ApiError: 409 while another version is asked for, 503 when learning has halted.
+        Raises ApiError: 429 while another version is asked for, 503 when learning has halted.
         """
         if self._leases.halted is not None:
             raise halted(self._leases.halted)
@@ -157,11 +157,8 @@ class Updates:
             self._asked = Ask(to_version, reason)
             self._leases.complete.set()
         elif self._asked.to_version != to_version:
-            raise ApiError(
-                409,
-                f"to_version: a rollback to {self._asked.to_version} is on its way; ask again after it",
-                param="to_version",
-                code="rollback_running",
+            raise busy(
+                f"to_version: a rollback to {self._asked.to_version} is on its way; ask again after it", 5
             )
         return self._asked
 
@@ -256,6 +253,9 @@ class Updates:
                         applied = await self._restore(stub, link, row)
                     else:
                         applied = await self._update(stub, link, row)
+                except (CallLost, grpc.aio.UsageError) as lost:
+                    # Its channel was closed under the call, or just before.
+                    raise _Again(f"version {row.version}: {lost}") from None
                 except grpc.aio.AioRpcError as error:
                     link.suspect()
                     what = f"version {row.version}: {error.code().name}: {error.details()}"
@@ -279,7 +279,7 @@ class Updates:
             from_digest=record.from_digest,
             record=record,
         )
-        answer = await stub.ApplyUpdate(request, timeout=APPLY_SECONDS)
+        answer = await awaited(stub.ApplyUpdate(request, timeout=APPLY_SECONDS))
         return Applied(
             applied_at=time.time(),
             digest=answer.state.digest,
@@ -297,7 +297,7 @@ class Updates:
         way = await asyncio.to_thread(find_way, self._store, rows, row.version, run.start_digest)
         begun = time.monotonic()
         try:
-            answer = await stub.Restore(way.request(link.term), timeout=RESTORE_SECONDS)
+            answer = await awaited(stub.Restore(way.request(link.term), timeout=RESTORE_SECONDS))
         except grpc.aio.AioRpcError as error:
             if error.code() not in _TRANSIENT and way.folder:
                 # If it was the snapshot, the next attempt goes another way.
