@@ -29,6 +29,7 @@ from seedbed_server.cli_base import (
     output,
 )
 from seedbed_server.config import PREFIX, ServeSettings, SettingsError, load_settings, unknown_variables
+from seedbed_server.config_learning import LearningSettings
 
 app = typer.Typer(
     name="seedbed",
@@ -61,7 +62,10 @@ def _serve(**flags: Any) -> None:
 def _options(function: Callable[..., None]) -> Callable[..., None]:
     """Give `function` one flag for every setting. Values stay text: `load_settings` judges them all alike."""
     parameters = []
-    for name, field in ServeSettings.model_fields.items():
+    # What is served comes first; inherited fields would.
+    for name, field in sorted(
+        ServeSettings.model_fields.items(), key=lambda item: item[0] in LearningSettings.model_fields
+    ):
         default = field.get_default()
         shown = (
             ",".join(default) if isinstance(default, tuple) else str(default if default is not None else "")

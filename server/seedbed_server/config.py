@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import NoDecode, SettingsConfigDict
+
+from seedbed_server.config_learning import LearningSettings, check_learning
 
 PREFIX = "SEEDBED_"
 # Read elsewhere: not fields, and not mistakes.
@@ -22,8 +24,6 @@ OTHER_VARIABLES = frozenset({"SEEDBED_CACHE", "SEEDBED_HOME"})
 
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16"]
-Sampling = Literal["one-sided", "mirrored"]
-ScheduleName = Literal["cosine", "constant"]
 Rounding = Literal["stochastic", "nearest"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["console", "json"]
@@ -44,7 +44,7 @@ Count = Annotated[int, Field(ge=0)]
 Patterns = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_patterns)]
 
 
-class ServeSettings(BaseSettings):
+class ServeSettings(LearningSettings):
     """Everything that `seedbed serve` needs to know. Frozen; `load_settings` makes one with readable
     errors.
     """
@@ -94,24 +94,6 @@ class ServeSettings(BaseSettings):
     start_seconds: Positive = Field(600.0, description="How long the engine may take to start.")
     hold_seconds: NotNegative = Field(30.0, description="How long requests wait for an update to end.")
 
-    # Populations and schedules.
-    explore: float = Field(
-        1.0, ge=0, le=1, allow_inf_nan=False,
-        description="Share of new episodes that members answer; the live model answers the others.",
-    )  # fmt: skip
-    population_size: int = Field(16, ge=2, le=10_000, description="Members of a population.")
-    episodes_per_member: int = Field(1, ge=1, description="Rewards that a member needs.")
-    sampling: Sampling = Field("one-sided", description="`mirrored` pairs every seed with its negative.")
-    sigma: Positive = Field(5e-3, le=1, description="Size of the perturbations at version 0.")
-    sigma_floor: Positive = Field(1e-3, le=1, description="Sigma at the end of a cosine schedule.")
-    sigma_schedule: ScheduleName = Field("cosine", description="How sigma moves with the version.")
-    alpha: NotNegative = Field(1e-2, description="Size of a step at version 0; 0: explore and never learn.")
-    alpha_floor: NotNegative = Field(0.0, description="Alpha at the end of a cosine schedule.")
-    alpha_schedule: ScheduleName = Field("constant", description="How alpha moves with the version.")
-    warmup_updates: Count = Field(0, description="Updates before a cosine starts to fall.")
-    total_updates: int = Field(100, ge=1, description="Updates after which a cosine has reached its floor.")
-    run_seed: int = Field(0, ge=0, lt=2**64, description="All seeds of members are derived from it.")
-
     log_level: LogLevel = Field("info", description="What is written to stderr.")
     log_format: LogFormat = Field("console", description="For people, or one JSON object a line.")
 
@@ -122,20 +104,7 @@ class ServeSettings(BaseSettings):
                 f"host: {self.host!r} can be reached from other machines and no key is asked for. "
                 "Use 127.0.0.1, or set allow_remote where the network itself is closed"
             )
-        if self.sampling == "mirrored" and self.population_size % 2:
-            raise ValueError(
-                f"population_size: {self.population_size} is odd, and mirrored members come in pairs. "
-                f"Use {self.population_size + 1}"
-            )
-        for name in ("sigma", "alpha"):
-            start, floor = getattr(self, name), getattr(self, f"{name}_floor")
-            if getattr(self, f"{name}_schedule") == "cosine" and floor > start:
-                raise ValueError(f"{name}_floor: {floor:g} is above {name}. Use at most {start:g}")
-        if self.warmup_updates >= self.total_updates:
-            raise ValueError(
-                f"warmup_updates: {self.warmup_updates} leaves none of {self.total_updates} updates to fall. "
-                "Use less than total_updates"
-            )
+        check_learning(self)
         if self.slots and self.max_running_requests > self.slots:
             raise ValueError(
                 f"max_running_requests: {self.max_running_requests} is above slots ({self.slots}), and every "

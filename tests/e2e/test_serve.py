@@ -238,12 +238,18 @@ def test_a_completion_that_runs_across_an_update_says_so(served: Served) -> None
     assert moved in (None, status["version"] + 1), "None only where the stream was faster than the update"
 
 
-def test_a_reward_for_a_closed_population_is_late(served: Served) -> None:
+def test_an_episode_that_is_one_version_behind_counts_and_one_that_is_two_behind_is_late(
+    served: Served,
+) -> None:
+    older = served.ask().seedbed
+    served.learn(1)
     stray = served.ask().seedbed
     served.learn(1)
-    answer = served.reward(episode_id=stray["episode_id"], reward=1.0).json()
-    assert answer["result"] == "late"
-    assert answer["version"] == served.status()["version"] - 1
+    late = served.reward(episode_id=older["episode_id"], reward=1.0).json()
+    assert (late["result"], late["version"]) == ("late", served.status()["version"] - 2)
+    stale = served.reward(episode_id=stray["episode_id"], reward=1.0).json()
+    assert (stale["result"], stale["version"]) == ("accepted", served.status()["version"] - 1)
+    assert served.status()["population"]["stale_episodes"] == 1
 
 
 # -- death and resurrection --------------------------------------------------------------------------

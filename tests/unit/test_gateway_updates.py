@@ -40,9 +40,11 @@ async def test_a_complete_population_becomes_one_update_that_is_journalled_appli
         status = await it.status()
         assert (status["version"], status["digest"]) == (1, it.engine.digest.hex())
         assert status["last_update"]["reward_mean"] == 3.0
+        assert status["population"].pop("opened_at") > 0
         assert status["population"] == {
             "id": 1, "size": 4, "episodes_per_member": 1, "members_complete": 0, "rewards": 0,
             "episodes_open": 0, "waiting_for": "4 rewards for members 0, 1, 2, 3",
+            "stale_episodes": 0,
         }  # fmt: skip
         (update,) = (await it.http.get("/v1/updates")).json()["data"]
         assert update["reward_spread"] == pytest.approx(np.std([1.0, 2, 3, 6]))
@@ -89,7 +91,8 @@ async def test_equal_rewards_make_no_step_say_why_and_new_seeds_are_tried(tmp_pa
         assert {m.seed for m in before.members}.isdisjoint(m.seed for m in after.members)
         assert it.engine.applied == []
         status = await it.status()
-        assert status["last_population"] == {"id": 0, "outcome": "no_spread"}
+        last = status["last_population"]
+        assert (last["id"], last["outcome"], last["closing"]) == (0, "no_spread", "complete")
         assert any("no_spread" in warning for warning in status["warnings"])
         assert status["last_update"] is None
 

@@ -41,7 +41,7 @@ from seedbed_server.store.rows import (
 )
 
 RUN = RunRow(1.0, "toy", b"\x01" * 32, b"\x05" * 32, "float32", "full", 1, 1, {"sigma": 0.1}, 0)
-REWARD = RewardRow(None, "ep", None, 0.5, "good", "accepted", True, 3.0)
+REWARD = RewardRow(None, "ep", None, 0.5, "good", "accepted", True, 3.0, population=0)
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_rows_come_back_as_they_went_in_seeds_of_64_bits_as_well(store: Store) -
     assert store.read_now(lambda c: episodes.find(c, "ep")) == EpisodeRow(
         "ep", 0, 1, 5, -0.1, "g", "open", 2.0
     )
-    assert store.read_now(lambda c: rewards.current(c, "ep", None)) == REWARD
+    assert store.read_now(lambda c: rewards.of_episode(c, "ep")) == [REWARD]
     assert store.read_now(lambda c: rewards.of_population(c, 0)) == [REWARD]
     assert store.read_now(lambda c: episodes.find_completion(c, "c")) == "ep"
 
@@ -323,7 +323,7 @@ async def test_a_cancelled_caller_does_not_take_its_write_back(store: Store) -> 
         await waiting
     blocked.set()
     await store.write(lambda _: None)
-    assert await store.read(lambda c: rewards.current(c, "ep", None)) == REWARD
+    assert await store.read(lambda c: rewards.of_episode(c, "ep")) == [REWARD]
 
 
 async def test_a_write_that_is_not_confirmed_in_time_says_so(store: Store) -> None:

@@ -11,6 +11,7 @@ __all__ = [
     "EpisodeAnswer",
     "ErrorAnswer",
     "HealthAnswer",
+    "LearningAnswer",
     "ModelAnswer",
     "ModelsAnswer",
     "OpenedEpisodeAnswer",
@@ -174,6 +175,38 @@ class RewardError(RewardAnswer):
     """The same for a reward that is not kept."""
 
     error: ErrorDetail
+
+
+class RewardsAnswer(_Closed):
+    """What becomes of each of many rewards, in their order."""
+
+    object: Literal["list"]
+    data: list[RewardAnswer | RewardError]
+
+
+class Pause(_Closed):
+    """Why nothing is explored."""
+
+    at: float
+    by: Literal["operator", "guard"]
+    reason: str
+    roll_back_to: int | None
+
+
+class LearningAnswer(_Closed):
+    """Whether learning goes on."""
+
+    object: Literal["learning"]
+    paused: Pause | None
+
+
+class StepAnswer(_Closed):
+    """What came of a population."""
+
+    object: Literal["step"]
+    population: int
+    outcome: str
+    version: int | None
 
 
 class HealthAnswer(_Closed):

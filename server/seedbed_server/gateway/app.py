@@ -12,6 +12,7 @@ from seedbed_server.gateway import (
     episode_routes,
     errors,
     feedback,
+    learning_routes,
     model_routes,
     openai,
     rollback_routes,
@@ -52,6 +53,7 @@ def create_app(gateway: Gateway) -> FastAPI:
         model_routes.router,
         episode_routes.router,
         feedback.router,
+        learning_routes.router,
         rollback_routes.router,
         status.router,
     )

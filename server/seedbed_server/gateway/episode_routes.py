@@ -19,7 +19,7 @@ from seedbed_server.gateway.lease_types import Terms, Wish, ended_how, has_ended
 from seedbed_server.gateway.shapes import WHOLE, Metadata, Text
 from seedbed_server.gateway.spoken import spoken
 from seedbed_server.gateway.state import gateway_of
-from seedbed_server.gateway.verdicts import totals
+from seedbed_server.gateway.totals import totals
 from seedbed_server.store import episodes, rewards
 
 if TYPE_CHECKING:
@@ -119,7 +119,8 @@ async def _allowed(gateway: Gateway, request: Request, episode_id: str) -> Episo
 
 async def _answer(gateway: Gateway, request: Request, episode: EpisodeRow) -> Response:
     def facts(connection: sa.Connection) -> tuple[int, float | None]:
-        rewarded = totals(rewards.of_episode(connection, episode.id))
+        rows = rewards.of_episode(connection, episode.id)
+        rewarded = totals(connection, rows, gateway.plan.rewards.aggregation)
         return episodes.count_completions(connection, episode.id), rewarded.get(episode.id)
 
     completions, reward = await gateway.store.read(facts)

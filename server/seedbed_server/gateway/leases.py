@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -22,24 +23,27 @@ from seedbed_server.gateway.lease_types import (
     has_ended,
     unknown_episode,
 )
-from seedbed_server.learner import explores
-from seedbed_server.learner.population import (
-    Population,
-    assign,
-    is_complete,
-    lease,
-    release,
-    reward_episode,
-)
+from seedbed_server.gateway.populations import apply, has_reward
+from seedbed_server.gateway.verdicts import end_episode
+from seedbed_server.learner import close_reason, explores
+from seedbed_server.learner.closing import look_again
+from seedbed_server.learner.population import Population, lease, release, rewarded_members
 from seedbed_server.store import episodes
 from seedbed_server.store.rows import CompletionEnd, CompletionRow, EpisodeRow
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import sqlalchemy as sa
 
+    from seedbed_server.gateway.guards import Pause
+    from seedbed_server.gateway.plan import Plan
+    from seedbed_server.gateway.verdicts import Counted
     from seedbed_server.store import Store
 
 __all__ = ["Lease", "Leases", "Wish"]
+
+MAX_SLEEP = 60.0
 
 log = structlog.get_logger(__name__)
 
@@ -47,20 +51,27 @@ log = structlog.get_logger(__name__)
 class Leases:
     """Holds the open population in memory and hands out its members. The store stays the truth."""
 
-    def __init__(self, store: Store, hold_seconds: float, share: float = 1.0) -> None:
+    def __init__(self, store: Store, hold_seconds: float, share: float, plan: Plan) -> None:
         self._store = store
         self._hold_seconds = hold_seconds
         self._share = share
+        self._rules, self._closing = plan.rewards, plan.closing
         self.cache = EpisodeCache(store)
         self.counts = Counts()
         self.version = 0
         """Of the live weights."""
         self._population: Population | None = None
+        self._early: dict[tuple[int, str], Counted] = {}
         self._open = asyncio.Event()
         self.halted: str | None = None
         """Why nothing is explored any more, if so."""
-        self.complete = asyncio.Event()
-        """Set while the population can be closed."""
+        self.paused: Pause | None = None
+        """Why nothing is explored for now, if so."""
+        self._changed = asyncio.Event()
+
+    def is_paused(self) -> bool:
+        """Whether the live model answers everything."""
+        return self.paused is not None
 
     @property
     def population(self) -> Population | None:
@@ -69,16 +80,44 @@ class Leases:
 
     def explore(self, population: Population) -> None:
         """Opens the gate for a population."""
+        # What was rewarded since it was read: episodes that went on over the update.
+        for (number, _), counted in self._early.items():
+            if number == population.number:
+                population = apply(population, counted)
+        self._early = {key: value for key, value in self._early.items() if key[0] > population.number}
         self._population = population
-        if is_complete(population):
-            self.complete.set()
-        else:
-            self.complete.clear()
+        self._changed.set()
         self._open.set()
 
     def hold(self) -> None:
         """New episodes wait until `explore` is called again: an update is on its way."""
         self._open.clear()
+
+    def poke(self) -> None:
+        """Lets `due` look again."""
+        self._changed.set()
+
+    async def due(self, also: Callable[[], bool]) -> None:
+        """Returns when the population can be closed, or when `also` is true after a `poke`."""
+        while not (also() or self._is_due()):
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._look_again()):
+                    await self._changed.wait()
+
+    def _is_due(self) -> bool:
+        population = self._population
+        if population is None or self.paused is not None:
+            return False
+        return close_reason(population, time.time(), self._closing) is not None
+
+    def _look_again(self) -> float | None:
+        population = self._population
+        if population is None or self.paused is not None:
+            return None
+        seconds = look_again(population, time.time(), self._closing)
+        # The clock of the wall may be set: nothing is slept through.
+        return None if seconds is None else min(max(seconds, 0.001), MAX_SLEEP)
 
     async def take(self, wish: Wish, route: str, prefix: str = ids.CHAT_PREFIX, choices: int = 1) -> Lease:
         """Finds or opens the episode of a request and starts writing it down.
@@ -127,14 +166,27 @@ class Leases:
         self.cache.put(episode)
         return episode
 
-    async def close(self, episode: EpisodeRow, status: str = "closed") -> EpisodeRow:
-        """Ends an episode: it takes no more completions; without a reward its member is free for another."""
+    async def close(
+        self, episode: EpisodeRow, status: str = "closed", idle_since: float | None = None
+    ) -> EpisodeRow:
+        """Ends an episode: it takes no more completions; without a reward its member is free for another.
+
+        idle_since: only if nobody has used it since.
+        """
         now = time.time()
-        ended = await self._store.write(lambda connection: episodes.end(connection, episode.id, status, now))
+
+        def job(connection: sa.Connection) -> tuple[bool, Counted | None]:
+            if idle_since is not None and not episodes.idle(connection, idle_since, 1, episode.id):
+                return False, None
+            return end_episode(connection, episode.id, status, self._rules, now)
+
+        ended, counted = await self._store.write(job)
         newest = await self.cache.by_id(episode.id) or episode
         if ended:
             newest = replace(newest, status=status, ended_at=now)
             self.cache.put(newest)
+            if counted is not None:
+                self.note(counted)
             population = self._population
             if population is None or newest.member is None or newest.population != population.number:
                 return newest
@@ -142,15 +194,20 @@ class Leases:
                 self._release(newest)
         return newest
 
-    async def expire(self) -> int:
-        """Ends the episodes whose time has passed. Returns how many."""
+    async def expire(self, idle_seconds: float | None = None) -> int:
+        """Ends the episodes whose time has passed, and those that nobody has used for `idle_seconds`.
+
+        Returns how many.
+        """
         now = time.time()
         passed = await self._store.read(lambda connection: episodes.expired(connection, now, 256))
-        for episode_id in passed:
-            episode = await self.cache.by_id(episode_id)
-            if episode is not None:
-                await self.close(episode, "expired")
-        return len(passed)
+        await self._expire(passed, None)
+        if idle_seconds is None:
+            return len(passed)
+        since = now - idle_seconds
+        idle = await self._store.read(lambda connection: episodes.idle(connection, since, 256))
+        await self._expire(idle, since)
+        return len(passed) + len(idle)
 
     def give_back(self, lease: Lease) -> None:
         """The episode that this request opened never got an answer: its member is free for another."""
@@ -165,30 +222,34 @@ class Leases:
         """Writes down how a completion ended; nobody waits for it."""
         self._later(lambda connection: episodes.end_completion(connection, lease.completion_id, end))
 
-    def note_reward(self, episode: EpisodeRow, total: float) -> None:
-        """Counts a reward that is on disk for the population in memory."""
+    def note(self, counted: Counted) -> None:
+        """Tells the population in memory what is on disk of one episode's rewards."""
         population = self._population
-        if population is None or episode.member is None or episode.population != population.number:
+        if population is None or counted.population > population.number:
+            # It is open in the store already, and explores as soon as the update before it is applied.
+            self._early[counted.population, counted.episode.id] = counted
             return
-        first = episode.id not in population.tallies[episode.member].rewards
-        if first and episode.implicit:
-            self.counts.implicit_rewarded += 1
-        if first and episode.status != "open":
-            # It had been given up when it ended.
-            population = assign(population, episode.member, episode.group)
-        self._population = reward_episode(population, episode.member, episode.id, episode.group, total)
-        if is_complete(self._population):
-            self.complete.set()
+        if counted.population != population.number:
+            return
+        before = rewarded_members(population)
+        if counted.episode.implicit and counted.total is not None:
+            self.counts.implicit_rewarded += not has_reward(population, counted.episode.id)
+        self._population = apply(population, counted)
+        if rewarded_members(self._population) != before or self._is_due():
+            self._changed.set()
 
     async def _new_episode(self, wish: Wish) -> EpisodeRow:
         now, episode_id, implicit = time.time(), ids.episode_id(), wish.client is not None
         explore = explores(episode_id, self._share) if wish.explore is None else wish.explore
-        if wish.live or not explore:
+        if wish.live or not explore or self.is_paused():
             return EpisodeRow(
                 episode_id, None, None, None, None, wish.group, "open", now,
                 implicit=implicit, client=wish.client, version=self.version,
             )  # fmt: skip
         await self._gate()
+        if self.is_paused():
+            # While it waited.
+            return await self._new_episode(wish)
         assert self._population is not None
         self._population, member = lease(self._population, wish.group)
         return EpisodeRow(
@@ -231,6 +292,12 @@ class Leases:
                 "episode_conflict",
             )
         return episode
+
+    async def _expire(self, episode_ids: list[str], idle_since: float | None) -> None:
+        for episode_id in episode_ids:
+            episode = await self.cache.by_id(episode_id)
+            if episode is not None:
+                await self.close(episode, "expired", idle_since)
 
     def _release(self, episode: EpisodeRow) -> None:
         population = self._population

@@ -10,21 +10,33 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from seedbed.v1 import engine_pb2 as pb
-from seedbed_server.gateway.verdicts import totals
-from seedbed_server.learner import Member, Population, Step, make_step
+from seedbed_server.gateway import guards, reports
+from seedbed_server.gateway.populations import load_population, save_population
+from seedbed_server.learner import (
+    NoStep,
+    Population,
+    Step,
+    close_reason,
+    history,
+    limit_step,
+    make_step,
+    needed,
+)
 from seedbed_server.learner import statistics as reward_statistics
-from seedbed_server.learner.population import Tally, assign, episode_rewards, is_complete, reward_episode
-from seedbed_server.store import episodes, journal, populations, rewards, runs
-from seedbed_server.store.lineage import require_sound
-from seedbed_server.store.rows import JournalRow, MemberRow, PopulationRow, RewardRow, RunRow
+from seedbed_server.learner.population import all_rewards, episode_rewards, rewarded_members
+from seedbed_server.store import episodes, journal, learning, populations, runs
+from seedbed_server.store.lineage import require_sound, updates_in_lineage
+from seedbed_server.store.rows import JournalRow, PopulationRow, RunRow
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
+    from seedbed_server.gateway.guards import Pause
     from seedbed_server.gateway.plan import Plan
-    from seedbed_server.store.rows import EpisodeRow
 
-__all__ = ["Closed", "Standing", "close_population", "load_population", "population_of", "take_over"]
+__all__ = ["Closed", "Standing", "close_population", "take_over"]
+
+FORCED_QUORUM = 2
 
 
 @dataclass(frozen=True)
@@ -36,16 +48,16 @@ class Standing:
     applied: tuple[JournalRow, ...]
     pending: JournalRow | None
     population: Population
+    last_closed: PopulationRow | None
+    pause: Pause | None
 
 
 @dataclass(frozen=True)
 class Closed:
-    """What came of a complete population, and the one after it."""
+    """What came of a population, and the one after it."""
 
-    number: int
-    outcome: str
-    reward_mean: float
-    reward_spread: float
+    population: PopulationRow
+    """With outcome and report."""
     row: JournalRow | None
     following: Population
 
@@ -71,39 +83,58 @@ def take_over(
     require_sound(rows, run.start_digest)
     pending = rows.pop() if rows and rows[-1].digest is None else None
     version = len(rows) + (pending is not None)
-    population = load_population(connection)
+    closed = populations.last_closed(connection)
+    population = load_population(connection, plan.rewards)
     if population is None:
-        closed = populations.last_closed(connection)
-        population = plan.population(0 if closed is None else closed.number + 1, version)
-        save_population(connection, population, now)
-    return Standing(run, term, tuple(rows), pending, population)
+        updates = updates_in_lineage(connection, version)
+        population = plan.population(0 if closed is None else closed.number + 1, version, updates, now)
+        save_population(connection, population)
+    return Standing(run, term, tuple(rows), pending, population, closed, guards.pause_of(connection))
 
 
 def close_population(
-    connection: sa.Connection, plan: Plan, *, rank: int, noise_version: int, start_digest: bytes, now: float
+    connection: sa.Connection,
+    plan: Plan,
+    *,
+    rank: int,
+    noise_version: int,
+    start_digest: bytes,
+    now: float,
+    force: bool = False,
 ) -> Closed | None:
-    """Closes the open population if it is complete: journals its step, if it makes one, and opens the next.
+    """Closes the open population if it is time to: journals its step, if it makes one, and opens the next.
 
-    None if it is not complete. The record is written before anybody applies it.
+    None if it is not, or while learning is paused. `force`: with whatever two members or more have. The
+    record is written before anybody applies it.
     """
-    population = load_population(connection)
-    if population is None or not is_complete(population):
+    population = load_population(connection, plan.rewards)
+    if population is None or guards.pause_of(connection) is not None:
         return None
+    closing = close_reason(population, now, plan.closing)
+    if closing is None and not (force and rewarded_members(population) >= FORCED_QUORUM):
+        return None
+    quorum = {"complete": 0, None: FORCED_QUORUM}.get(closing, needed(population, plan.closing))
+    known = _history(connection, plan)
+    updates = updates_in_lineage(connection, population.version)
+    step, limited = _step(plan, population, known, rank, quorum, plan.alpha(updates, now))
+    facts = reports.Facts(population, closing or "forced", now, known)
+    controls = reports.controls(connection, plan, population.number)
+    report = reports.report(connection, plan, facts, step, controls, limited=limited)
     scores = reward_statistics(episode_rewards(population))
-    assert scores is not None
-    step = make_step(population, plan.estimator, plan.alpha(population.version), rank)
-    outcome = "step" if isinstance(step, Step) else step.reason
     populations.close(
         connection,
         population.number,
         at=now,
-        outcome=outcome,
-        reward_mean=scores.mean,
-        reward_spread=scores.spread,
+        outcome="step" if isinstance(step, Step) else step.reason,
+        reward_mean=None if scores is None else scores.mean,
+        reward_spread=None if scores is None else scores.spread,
+        closing=facts.closing,
+        report=report,
     )
     row = None
     version = population.version
     if isinstance(step, Step):
+        assert scores is not None, "a step needs two members of its own"
         before = journal.last(connection)
         version += 1
         record = _record(step, version, rank, noise_version, plan.rounding)
@@ -129,59 +160,53 @@ def close_population(
             scale=step.scale,
         )
         journal.append(connection, row)
-    following = plan.population(population.number + 1, version)
-    save_population(connection, following, now)
-    return Closed(population.number, outcome, scores.mean, scores.spread, row, following)
+    _remember(connection, plan, population, known, controls)
+    following = plan.population(population.number + 1, version, updates + (row is not None), now)
+    save_population(connection, following)
+    closed = populations.find(connection, population.number)
+    assert closed is not None
+    return Closed(closed, row, following)
 
 
-def load_population(connection: sa.Connection) -> Population | None:
-    """The open population with everything that its members have."""
-    row = populations.find_open(connection)
-    if row is None:
-        return None
-    members = populations.members_of(connection, row.number)
-    return population_of(
-        row,
-        members,
-        episodes.of_population(connection, row.number),
-        rewards.of_population(connection, row.number),
+def _step(
+    plan: Plan, population: Population, known: history.History, rank: int, quorum: int, alpha: float
+) -> tuple[Step | NoStep, bool]:
+    """The step, and whether it had to be made shorter."""
+    try:
+        step = make_step(population, plan.estimator(known), alpha, rank, quorum)
+        if plan.step_bound is None or isinstance(step, NoStep):
+            return step, False
+        shorter = limit_step(step, plan.step_bound)
+    except ValueError:
+        # It would leave float32: no multiplier says it.
+        return NoStep("out_of_range"), False
+    return shorter, shorter is not step
+
+
+def _history(connection: sa.Connection, plan: Plan) -> history.History:
+    text = learning.get(connection, learning.HISTORY) if plan.uses_history else None
+    return history.History() if text is None else history.from_json(text)
+
+
+def _remember(
+    connection: sa.Connection,
+    plan: Plan,
+    population: Population,
+    known: history.History,
+    controls: list[tuple[str | None, float]],
+) -> None:
+    """Teaches the history what this population and the controls beside it have earned."""
+    if not plan.uses_history:
+        return
+    earned = [(item.group, item.reward) for item in all_rewards(population)]
+    after = history.observe(
+        known,
+        [*earned, *controls],
+        population=population.number,
+        memory=plan.history_memory,
+        keep=plan.history_groups,
     )
-
-
-def population_of(
-    row: PopulationRow, members: list[MemberRow], episode_rows: list[EpisodeRow], reward_rows: list[RewardRow]
-) -> Population:
-    """A population from its rows."""
-    population = Population(
-        number=row.number,
-        version=row.version,
-        sigma=row.sigma,
-        episodes_per_member=row.episodes_per_member,
-        members=tuple(Member(member.index, member.seed, member.sign) for member in members),
-        tallies=(Tally(),) * len(members),
-    )
-    rewarded = totals(reward_rows)
-    for episode in episode_rows:
-        assert episode.member is not None
-        total = rewarded.get(episode.id)
-        if total is None and episode.status != "open":
-            # It ended without a reward: its member is free for another.
-            continue
-        population = assign(population, episode.member, episode.group)
-        if total is not None:
-            population = reward_episode(population, episode.member, episode.id, episode.group, total)
-    return population
-
-
-def save_population(connection: sa.Connection, population: Population, now: float) -> None:
-    """Writes a population that has no episodes yet."""
-    populations.insert(
-        connection,
-        PopulationRow(
-            population.number, population.version, population.sigma, population.episodes_per_member, now
-        ),
-        [MemberRow(population.number, m.index, m.seed, m.sign) for m in population.members],
-    )
+    learning.put(connection, learning.HISTORY, history.to_json(after))
 
 
 def _record(

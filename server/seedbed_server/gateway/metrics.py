@@ -55,6 +55,17 @@ class Metrics:
             ["reason"],
             registry=r,
         )
+        self.dropped = Counter(
+            "seedbed_episodes_dropped",
+            "Episodes that had no reward when their population closed.",
+            registry=r,
+        )
+        self.stale = Counter(
+            "seedbed_episodes_stale",
+            "Episodes that counted in a population after their own.",
+            registry=r,
+        )
+        self.paused = Gauge("seedbed_learning_paused", "1 while learning is paused.", registry=r)
         self.version = Gauge("seedbed_model_version", "Version of the live weights.", registry=r)
         self.reward_mean = Gauge(
             "seedbed_population_reward_mean", "Raw reward mean of the last closed population.", registry=r

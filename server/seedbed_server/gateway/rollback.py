@@ -12,15 +12,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from seedbed.v1.journal_pb2 import RollbackRecord
+from seedbed_server.gateway import guards
 from seedbed_server.gateway.errors import ApiError, bad_request, busy
-from seedbed_server.gateway.ledger import load_population, save_population
+from seedbed_server.gateway.populations import save_population
 from seedbed_server.store import journal, populations
-from seedbed_server.store.lineage import record_of
-from seedbed_server.store.rows import JournalRow
+from seedbed_server.store.lineage import record_of, updates_in_lineage
+from seedbed_server.store.rows import JournalRow, PopulationRow
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
+    from seedbed_server.gateway.guards import Pause
     from seedbed_server.gateway.plan import Plan
     from seedbed_server.gateway.updates import Updates
     from seedbed_server.learner import Population
@@ -36,8 +38,10 @@ class RolledBack:
     """What a rollback wrote: its record, the population that it closed, and the one after it."""
 
     row: JournalRow
-    closed: int | None
+    closed: PopulationRow | None
     following: Population
+    pause: Pause | None
+    """That holds on after it: the operator's."""
 
 
 @dataclass(eq=False)
@@ -127,13 +131,15 @@ def journal_rollback(
         kind=journal.ROLLBACK,
     )
     journal.append(connection, row)
-    population = load_population(connection)
-    number = -1 if population is None else population.number
-    if population is not None:
+    opened = populations.find_open(connection)
+    number = -1 if opened is None else opened.number
+    if opened is not None:
         populations.close(connection, number, at=now, outcome=OUTCOME, reward_mean=None, reward_spread=None)
-    following = plan.population(number + 1, row.version)
-    save_population(connection, following, now)
-    return RolledBack(row, None if population is None else number, following)
+    following = plan.population(number + 1, row.version, updates_in_lineage(connection, row.version), now)
+    save_population(connection, following)
+    guards.rolled_back(connection, row.version)
+    closed = None if opened is None else populations.find(connection, number)
+    return RolledBack(row, closed, following, guards.pause_of(connection))
 
 
 def halted(reason: str) -> ApiError:

@@ -46,7 +46,7 @@ class Gateway:
         self.created = time.time()
         self.metrics = Metrics()
         self.plan = plan_from(settings)
-        self.leases = Leases(store, settings.hold_seconds, settings.explore)
+        self.leases = Leases(store, settings.hold_seconds, settings.explore, self.plan)
         self.admission = Admission(settings.max_queued_requests, self.started)
         self.retries = Retries()
         self.conversations = Conversations()
@@ -122,7 +122,7 @@ class Gateway:
             log.warning("conversations not remembered", error=str(error))
         while True:
             try:
-                await self.leases.expire()
+                await self.leases.expire(self.settings.idle_seconds)
             except StoreError as error:
                 log.warning("episodes not expired", error=str(error))
             await asyncio.sleep(EXPIRE_SECONDS)

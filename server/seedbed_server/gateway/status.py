@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -18,7 +19,8 @@ from seedbed_server.store import journal
 from seedbed_server.store.lineage import record_of
 
 if TYPE_CHECKING:
-    from seedbed_server.store.rows import JournalRow
+    from seedbed_server.gateway.guards import Pause
+    from seedbed_server.store.rows import JournalRow, PopulationRow
 
 __all__ = ["router"]
 
@@ -43,11 +45,10 @@ async def status(request: Request) -> Response:
             "digest": updates.digest.hex() or None,
             "population": None if population is None else _population(gateway),
             "sigma": None if population is None else population.sigma,
-            "alpha": gateway.plan.alpha(updates.version),
+            "alpha": _alpha(gateway),
             "last_update": None if updates.last is None else last_update(updates.last),
-            "last_population": None
-            if updates.last_closed is None
-            else {"id": updates.last_closed[0], "outcome": updates.last_closed[1]},
+            "last_population": None if updates.last_closed is None else last_population(updates.last_closed),
+            "learning": learning(gateway),
             "episodes": _episodes(gateway),
             "requests": {"in_flight": gateway.in_flight},
             "tokens": {"prompt": gateway.prompt_tokens, "completion": gateway.completion_tokens},
@@ -94,6 +95,7 @@ async def metrics(request: Request) -> Response:
     """Prometheus metrics."""
     gateway = gateway_of(request)
     gateway.metrics.engine_ready.set(gateway.link.state == "ready")
+    gateway.metrics.paused.set(gateway.leases.paused is not None)
     return Response(generate_latest(gateway.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 
@@ -159,12 +161,47 @@ def warnings(gateway: Gateway) -> list[str]:
             "post rewards with the episode or completion id of the answers, or give agents the base_url or "
             "the api_key of POST /v1/episodes"
         )
-    if gateway.plan.alpha(gateway.updates.version) == 0:
+    if gateway.leases.paused is not None:
+        found.append(paused(gateway.leases.paused))
+    if _alpha(gateway) == 0:
         found.append("alpha is 0: members are explored and the weights do not move")
     closed = gateway.updates.last_closed
-    if closed is not None and closed[1] != "step":
-        found.append(f"population {closed[0]} made no step: {closed[1]}")
+    if closed is not None and closed.outcome != "step":
+        found.append(f"population {closed.number} made no step: {closed.outcome}")
+    if closed is not None and closed.report is not None:
+        found += [
+            f"population {closed.number}: {finding['message']}"
+            for finding in closed.report.get("findings", [])
+        ]
     return found
+
+
+def last_population(row: PopulationRow) -> dict[str, Any]:
+    """The population that was closed last."""
+    report = row.report or {}
+    return {"id": row.number, "outcome": row.outcome, "closing": row.closing, **report}
+
+
+def learning(gateway: Gateway) -> dict[str, Any]:
+    """Whether it goes on, and the guard over the controls."""
+    pause = gateway.leases.paused
+    return {
+        "estimator": gateway.plan.estimator_name,
+        "paused": None if pause is None else asdict(pause),
+        "on_drop": gateway.settings.on_drop,
+    }
+
+
+def paused(pause: Pause) -> str:
+    """Why nothing is explored, and how that ends."""
+    return (
+        f"learning is paused by the {pause.by} ({pause.reason}): the live model answers everything and no "
+        "population closes. POST /v1/learning/resume goes on"
+    )
+
+
+def _alpha(gateway: Gateway) -> float:
+    return gateway.plan.alpha(gateway.updates.made, time.time())
 
 
 def _episodes(gateway: Gateway) -> dict[str, int]:
@@ -191,4 +228,6 @@ def _population(gateway: Gateway) -> dict[str, Any]:
         "rewards": rewards,
         "episodes_open": max(0, episodes - rewards),
         "waiting_for": waiting_for(population),
+        "opened_at": population.opened_at,
+        "stale_episodes": sum(len(item.rewards) for item in population.stale),
     }

@@ -8,6 +8,7 @@ an applied record that was not published is applied again, which the engine answ
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import TYPE_CHECKING
 
@@ -17,14 +18,16 @@ import structlog
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from seedbed.v1 import engine_pb2 as pb
-from seedbed_server.gateway import ledger
+from seedbed_server.gateway import guards, ledger
 from seedbed_server.gateway.errors import ApiError, busy, unavailable
+from seedbed_server.gateway.forcing import Force, refuse
 from seedbed_server.gateway.link_types import RESTORE_SECONDS, CallLost, Claim, LinkError, awaited
-from seedbed_server.gateway.rollback import OUTCOME, Ask, halted, journal_rollback
+from seedbed_server.gateway.populations import load_population
+from seedbed_server.gateway.rollback import Ask, halted, journal_rollback
 from seedbed_server.gateway.ways import find_way
 from seedbed_server.store import StoreError, journal
-from seedbed_server.store.lineage import update_of
-from seedbed_server.store.rows import Applied, JournalRow, RunRow
+from seedbed_server.store.lineage import update_of, updates_in_lineage
+from seedbed_server.store.rows import Applied, JournalRow, PopulationRow, RunRow
 
 if TYPE_CHECKING:
     from seedbed.v1.engine_pb2_grpc import EngineServiceAsyncStub
@@ -84,10 +87,13 @@ class Updates:
         self._asked: Ask | None = None
         self._known = asyncio.Event()
         self.version = 0
+        self.made = 0
+        """Updates that make the version: what schedules go by."""
         self.digest = b""
         self.last: JournalRow | None = None
-        self.last_closed: tuple[int, str] | None = None
-        """Number and outcome of the population that was closed last."""
+        self.last_closed: PopulationRow | None = None
+        """The population that was closed last, with its outcome and report."""
+        self._forced: Force | None = None
 
     async def claim(self, loaded: pb.DescribeResponse) -> Claim:
         """What an engine that has just loaded its model must hold before it serves this store."""
@@ -106,7 +112,11 @@ class Updates:
         if first:
             self._loaded = standing.run
             self._next, self._pending = standing.population, standing.pending
+            self.last_closed, self._leases.paused = standing.last_closed, standing.pause
             self.version = self._leases.version = len(standing.applied)
+            self.made = await self._store.read(
+                lambda connection: updates_in_lineage(connection, self.version)
+            )
             self.digest = standing.run.start_digest
             if standing.applied:
                 self.last = await self._store.read(journal.last_update)
@@ -131,8 +141,11 @@ class Updates:
                 if self._next is not None:
                     self._leases.explore(self._next)
                     self._next = None
-                if self._asked is None:
-                    await self._leases.complete.wait()
+                await self._leases.due(self._is_asked)
+                pause = self._leases.paused
+                if self._asked is None and pause is not None and pause.roll_back_to is not None:
+                    # What the guard over the controls has decided.
+                    self._asked = Ask(pause.roll_back_to, pause.reason)
                 if self._asked is not None:
                     await self._go_back(self._asked)
                 else:
@@ -140,8 +153,9 @@ class Updates:
         except _Halt as halt:
             self._leases.hold()
             self._leases.halted = str(halt)
-            if self._asked is not None:
-                self._asked.refuse(halted(str(halt)))
+            for waiting in (self._asked, self._forced):
+                if waiting is not None:
+                    waiting.refuse(halted(str(halt)))
             log.error("learning halted", reason=str(halt))
 
     def ask_rollback(self, to_version: int, reason: str) -> Ask:
@@ -155,7 +169,7 @@ class Updates:
             raise unavailable("the journal is not read yet; try again in a few seconds")
         if self._asked is None:
             self._asked = Ask(to_version, reason)
-            self._leases.complete.set()
+            self._leases.poke()
         elif self._asked.to_version != to_version:
             raise busy(
                 f"to_version: a rollback to {self._asked.to_version} is on its way; ask again after it", 5
@@ -178,20 +192,25 @@ class Updates:
                 )
             )
         except (ApiError, StoreError) as error:
+            log.error("not rolled back", to_version=ask.to_version, reason=str(error))
             ask.refuse(error)
             self._asked = None
-            self._next = await self._store.read(ledger.load_population)
+            if isinstance(error, ApiError):
+                with contextlib.suppress(StoreError):
+                    await self._store.write(guards.stay)
+            else:
+                await asyncio.sleep(2.0)
+            await self._look()
             return
         if isinstance(done, JournalRow):
             ask.written.set_result(done)
-            self._next = await self._store.read(ledger.load_population)
+            await self._look()
             self._answer()
             return
-        self._pending, self._next = done.row, done.following
+        self._pending, self._next, self._leases.paused = done.row, done.following, done.pause
         ask.written.set_result(done.row)
         if done.closed is not None:
-            self.last_closed = (done.closed, OUTCOME)
-            self._metrics.no_steps.labels(OUTCOME).inc()
+            self._note(done.closed)
         log.warning("rolling back", to_version=ask.to_version, version=done.row.version, reason=ask.reason)
 
     def _answer(self) -> None:
@@ -201,9 +220,41 @@ class Updates:
             self._asked = None
             ask.done.set()
 
+    def ask_step(self) -> Force:
+        """Asks the loop to close the population, once for all who ask meanwhile. Raises ApiError 503."""
+        if self._leases.halted is not None:
+            raise halted(self._leases.halted)
+        if not self._known.is_set():
+            raise unavailable("the journal is not read yet; try again in a few seconds")
+        if self._forced is None:
+            self._forced = Force()
+            self._leases.poke()
+        return self._forced
+
+    def _is_asked(self) -> bool:
+        pause = self._leases.paused
+        wanted = pause is not None and pause.roll_back_to is not None
+        return self._asked is not None or self._forced is not None or wanted
+
+    async def _look(self) -> None:
+        """Reads what the store says of population and pause, and goes on with that."""
+        while True:
+            try:
+                self._next, self._leases.paused = await self._store.read(
+                    lambda connection: (
+                        load_population(connection, self._plan.rewards),
+                        guards.pause_of(connection),
+                    )
+                )
+                return
+            except StoreError as error:
+                log.error("population not read", error=str(error))
+                await asyncio.sleep(2.0)
+
     async def _close(self) -> None:
         run = self._loaded
         assert run is not None
+        force, self._forced = self._forced, None
         self._leases.hold()
         try:
             closed = await self._store.write(
@@ -214,28 +265,44 @@ class Updates:
                     noise_version=run.noise_version,
                     start_digest=run.start_digest,
                     now=time.time(),
+                    force=force is not None,
                 )
             )
-            if closed is None:
-                self._next = await self._store.read(ledger.load_population)
-                return
         except StoreError as error:
             log.error("population not closed", error=str(error))
+            if force is not None:
+                force.refuse(error)
             self._next = self._leases.population
             await asyncio.sleep(2.0)
             return
+        if closed is None:
+            await self._look()
+            if force is not None:
+                refuse(force, self._leases.paused)
+            return
         self._pending, self._next = closed.row, closed.following
-        self.last_closed = (closed.number, closed.outcome)
-        self._metrics.reward_mean.set(closed.reward_mean)
-        self._metrics.reward_spread.set(closed.reward_spread)
+        if force is not None and not force.closed.done():
+            force.closed.set_result(closed)
+        self._note(closed.population)
+
+    def _note(self, closed: PopulationRow) -> None:
+        self.last_closed = closed
+        assert closed.outcome is not None
+        if closed.reward_mean is not None and closed.reward_spread is not None:
+            self._metrics.reward_mean.set(closed.reward_mean)
+            self._metrics.reward_spread.set(closed.reward_spread)
+        report = closed.report or {}
+        self._metrics.dropped.inc(report.get("dropped", 0))
+        self._metrics.stale.inc(report.get("stale_episodes", 0))
         log.info(
             "population closed",
             population=closed.number,
+            closing=closed.closing,
             outcome=closed.outcome,
-            reward_mean=round(closed.reward_mean, 6),
-            reward_spread=round(closed.reward_spread, 6),
+            reward_mean=closed.reward_mean,
+            reward_spread=closed.reward_spread,
         )
-        if closed.row is None:
+        if closed.outcome != "step":
             self._metrics.no_steps.labels(closed.outcome).inc()
 
     async def _apply(self, link: EngineLink, row: JournalRow) -> None:
@@ -313,6 +380,7 @@ class Updates:
     async def _publish(self, row: JournalRow, applied: Applied) -> None:
         await self._store.write(lambda connection: journal.mark_applied(connection, row.version, applied))
         self.last = await self._store.read(journal.last_update)
+        self.made = await self._store.read(lambda connection: updates_in_lineage(connection, row.version))
         self.version, self.digest = row.version, applied.digest
         self._leases.version = row.version
         self._metrics.version.set(row.version)

@@ -2,95 +2,248 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from seedbed_server.learner import Given, Known, Target, Verdict, judge
-from seedbed_server.learner.rewards import completion_reward, episode_reward
+from seedbed_server.gateway import guards
+from seedbed_server.gateway.totals import totals
+from seedbed_server.learner import Given, Known, Target, Verdict, judge, staleness
 from seedbed_server.store import episodes, populations, rewards
-from seedbed_server.store.rows import RewardRow
+from seedbed_server.store.lineage import rollbacks
+from seedbed_server.store.rows import EpisodeRow, PopulationRow, RewardRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     import sqlalchemy as sa
 
-    from seedbed_server.store.rows import EpisodeRow
+    from seedbed_server.gateway.guards import Pause
+    from seedbed_server.gateway.plan import RewardRules
 
-__all__ = ["Decided", "decide", "totals"]
+__all__ = ["Counted", "Decided", "Posted", "decide", "end_episode"]
+
+
+@dataclass(frozen=True)
+class Posted:
+    """A reward as it came in, within its bounds."""
+
+    given: Given
+    feedback_text: str | None = None
+    final: bool | None = None
+    """False: more will follow for its episode, which does not count before. True: none will; it ends."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What a population in memory has to be told of an episode whose rewards have changed."""
+
+    population: int
+    episode: EpisodeRow
+    total: float | None
+    """None: it does not count any more, or not yet."""
+    behind: int | None = None
+    """Versions, for an episode of an earlier population."""
+    weight: float = 1.0
+    had_ended: bool = False
+    """Before this: without a reward its member was free for another."""
 
 
 @dataclass(frozen=True)
 class Decided:
-    """The answer to a reward, and what its episode has now."""
+    """The answer to a reward, and what follows from it."""
 
     verdict: Verdict
     episode: EpisodeRow | None
     version: int | None
     """The version that the episode's population explores around."""
-    total: float | None
+    counted: Counted | None = None
+    pause: Pause | None = None
+    """What the guard over the controls has decided."""
+    ended: bool = False
+    """Whether the episode ended with it."""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where the rewards of an episode count."""
+
+    population: int | None
+    """None: nowhere any more."""
+    behind: int | None = None
+    weight: float | None = None
+    message: str | None = None
+    """For the agent: why not, or how much."""
 
 
 def decide(
-    connection: sa.Connection, given: Given, feedback_text: str | None, now: float, within: str | None = None
+    connection: sa.Connection, posted: Posted, rules: RewardRules, now: float, within: str | None = None
 ) -> Decided:
     """Judges a reward and keeps what has to be kept of it. What lies outside `within` is unknown."""
+    given = posted.given
     episode = _target_episode(connection, given)
-    if episode is not None and within not in (None, episode.id):
-        episode = None
-    population = (
-        populations.find(connection, episode.population)
-        if episode is not None and episode.population is not None
-        else None
+    if episode is None or within not in (None, episode.id):
+        return Decided(judge(given, None, None, None), None, None)
+    before = rewards.of_episode(connection, episode.id)
+    opened = populations.find_open(connection)
+    origin = _origin(connection, episode, opened)
+    place = _place(connection, episode, origin, opened, before, rules)
+    same_id = None if given.reward_id is None else _known(rewards.by_id(connection, given.reward_id))
+    current = next((row for row in before if _aim(row) == (given.completion_id, given.choice)), None)
+    target = Target(
+        episode.id, given.completion_id, episode.population, place.population is not None, given.choice
     )
-    target = same_id = current = None
-    if episode is not None:
-        is_open = population is not None and population.closed_at is None
-        target = Target(episode.id, given.completion_id, episode.population, is_open, given.choice)
-        if given.reward_id is not None:
-            same_id = _known(rewards.by_id(connection, given.reward_id))
-        current = _known(rewards.current(connection, episode.id, given.completion_id, given.choice))
-    verdict = judge(given, target, same_id, current)
-    version = None if population is None else population.version
-    if episode is None or not verdict.store:
-        return Decided(verdict, episode, version, None)
+    verdict = judge(given, target, same_id, _known(current))
+    if verdict.store and place.message is not None:
+        verdict = replace(
+            verdict,
+            message=place.message if verdict.result == "late" else f"{verdict.message}; {place.message}",
+        )
+    version = None if origin is None else origin.version
+    if not verdict.store:
+        return Decided(verdict, episode, version)
     if verdict.counts and current is not None:
         rewards.supersede(connection, episode.id, given.completion_id, given.choice)
-    rewards.insert(
-        connection,
-        RewardRow(
-            reward_id=given.reward_id,
-            episode_id=episode.id,
-            completion_id=given.completion_id,
-            reward=given.reward,
-            feedback_text=feedback_text,
-            result=verdict.result,
-            counts=verdict.counts,
-            created_at=now,
-            choice=given.choice,
-        ),
+    row = RewardRow(
+        reward_id=given.reward_id,
+        episode_id=episode.id,
+        completion_id=given.completion_id,
+        reward=given.reward,
+        feedback_text=posted.feedback_text,
+        result=verdict.result,
+        counts=verdict.counts,
+        created_at=now,
+        choice=given.choice,
+        final=posted.final,
     )
-    total = totals(rewards.of_episode(connection, episode.id)).get(episode.id)
-    return Decided(verdict, episode, version, total if verdict.counts else None)
+    after = [*(item for item in before if item is not current), row] if verdict.counts else before
+    had_ended, episode = episode.status != "open", _ended(connection, episode, now, posted.final)
+    ended = episode.status != "open" and not had_ended
+    waits = _waits(episode, after)
+    if verdict.counts and not waits:
+        row = replace(row, population=place.population, weight=place.weight)
+    rewards.insert(connection, row)
+    if not verdict.counts:
+        return Decided(verdict, episode, version, ended=ended)
+    placed = {item.population for item in before} - {None}
+    if waits == bool(placed) and before:
+        # What waited counts from now on, or what counted waits for more.
+        rewards.place(connection, episode.id, row.population, row.weight)
+    if waits:
+        return Decided(verdict, episode, version, _withdrawn(episode, placed))
+    counted = _counted(connection, episode, place, after, rules, had_ended=had_ended)
+    pause = None
+    if episode.population is None and not placed and counted.total is not None:
+        pause = guards.observe(connection, rules, counted.total, episode.version or 0, now)
+    told = counted if episode.population is not None else None
+    return Decided(verdict, episode, version, told, pause, ended)
 
 
-def totals(rows: Iterable[RewardRow]) -> dict[str, float]:
-    """The rewards of episodes, by their ids, from the rewards that count."""
-    by_target: dict[str, dict[str | None, dict[int | None, float]]] = {}
-    for row in rows:
-        by_target.setdefault(row.episode_id, {}).setdefault(row.completion_id, {})[row.choice] = row.reward
-    found: dict[str, float] = {}
-    for episode_id, completions in by_target.items():
-        total = episode_reward(
-            {
-                completion: value
-                for completion, choices in completions.items()
-                if (value := completion_reward(choices)) is not None
-            }
+def end_episode(
+    connection: sa.Connection, episode_id: str, status: str, rules: RewardRules, now: float
+) -> tuple[bool, Counted | None]:
+    """Ends an open episode; what its rewards waited for will not come, so that they count as they are.
+
+    Returns whether it was open, and what a population has to be told.
+    """
+    if not episodes.end(connection, episode_id, status, now):
+        return False, None
+    rows = rewards.of_episode(connection, episode_id)
+    if not rows or any(row.population is not None for row in rows):
+        return True, None
+    episode = episodes.find(connection, episode_id)
+    assert episode is not None
+    opened = populations.find_open(connection)
+    place = _place(connection, episode, _origin(connection, episode, opened), opened, rows, rules)
+    if place.population is None:
+        rewards.discount(connection, episode_id)
+        return True, None
+    rewards.place(connection, episode_id, place.population, place.weight)
+    if episode.population is None:
+        return True, None
+    return True, _counted(connection, episode, place, rows, rules, had_ended=False)
+
+
+def _place(
+    connection: sa.Connection,
+    episode: EpisodeRow,
+    origin: PopulationRow | None,
+    opened: PopulationRow | None,
+    rows: Sequence[RewardRow],
+    rules: RewardRules,
+) -> _Place:
+    """An episode counts in one population: the one that is open when its first reward counts."""
+    bound = next((row for row in rows if row.population is not None), None)
+    if episode.population is None:
+        # A control: beside the population that is open at its first reward.
+        return _Place(bound.population if bound else opened.number if opened else None)
+    assert origin is not None
+    if bound is not None and (opened is None or bound.population != opened.number):
+        return _Place(
+            None,
+            message=f"population {bound.population} has counted the episode and is closed: the reward is on "
+            "record and is not used",
         )
-        if total is not None:
-            found[episode_id] = total
-    return found
+    if opened is None:
+        return _Place(None)
+    if origin.number == opened.number:
+        return _Place(origin.number)
+    behind = opened.version - origin.version
+    if bound is not None:
+        return _Place(opened.number, behind, bound.weight)
+    if any(origin.version < made <= opened.version for made in rollbacks(connection)):
+        return _Place(
+            None,
+            message=f"the model was rolled back since version {origin.version}: the reward is on record and "
+            "is not used",
+        )
+    stale = staleness(origin.version, opened.version, rules.stale)
+    if stale.weight is None:
+        return _Place(None, behind, message=stale.message)
+    message = f"{stale.message} in population {opened.number}"
+    return _Place(opened.number, behind, None if stale.weight == 1 else stale.weight, message)
+
+
+def _counted(
+    connection: sa.Connection,
+    episode: EpisodeRow,
+    place: _Place,
+    rows: Sequence[RewardRow],
+    rules: RewardRules,
+    *,
+    had_ended: bool,
+) -> Counted:
+    total = totals(connection, rows, rules.aggregation)[episode.id]
+    assert place.population is not None
+    weight = 1.0 if place.weight is None else place.weight
+    return Counted(place.population, episode, total, place.behind, weight, had_ended)
+
+
+def _withdrawn(episode: EpisodeRow, placed: set[int | None]) -> Counted | None:
+    for population in placed:
+        if population is not None and episode.population is not None:
+            return Counted(population, episode, None)
+    return None
+
+
+def _waits(episode: EpisodeRow, rows: Sequence[RewardRow]) -> bool:
+    """Whether more rewards are announced for an episode that has not ended."""
+    return episode.status == "open" and any(row.final is False for row in rows)
+
+
+def _ended(connection: sa.Connection, episode: EpisodeRow, now: float, final: bool | None) -> EpisodeRow:
+    if final and episodes.end(connection, episode.id, "closed", now):
+        return replace(episode, status="closed", ended_at=now)
+    return episode
+
+
+def _origin(
+    connection: sa.Connection, episode: EpisodeRow, opened: PopulationRow | None
+) -> PopulationRow | None:
+    if episode.population is None:
+        return None
+    if opened is not None and opened.number == episode.population:
+        return opened
+    return populations.find(connection, episode.population)
 
 
 def _target_episode(connection: sa.Connection, given: Given) -> EpisodeRow | None:
@@ -106,6 +259,10 @@ def _target_episode(connection: sa.Connection, given: Given) -> EpisodeRow | Non
             return None
     episode = None if episode_id is None else episodes.find(connection, episode_id)
     return None if episode is None or episode.status == "dropped" else episode
+
+
+def _aim(row: RewardRow) -> tuple[str | None, int | None]:
+    return row.completion_id, row.choice
 
 
 def _known(row: RewardRow | None) -> Known | None:

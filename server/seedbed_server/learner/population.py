@@ -33,6 +33,7 @@ __all__ = [
     "reward_episode",
     "rewarded_members",
     "waiting_for",
+    "withdraw",
 ]
 
 
@@ -163,6 +164,20 @@ def reward_episode(
     tally = population.tallies[member]
     rewards = {**tally.rewards, episode_id: EpisodeReward(member, group, reward)}
     return _with_tally(population, member, replace(tally, rewards=rewards))
+
+
+def withdraw(population: Population, episode_id: str) -> Population:
+    """Takes the reward of an episode back, stale or not: more will follow before it counts."""
+    for index, tally in enumerate(population.tallies):
+        if episode_id in tally.rewards:
+            rewards = {name: item for name, item in tally.rewards.items() if name != episode_id}
+            return _with_tally(population, index, replace(tally, rewards=rewards))
+    kept = []
+    for item in population.stale:
+        rewards = {name: reward for name, reward in item.rewards.items() if name != episode_id}
+        if rewards:
+            kept.append(replace(item, rewards=rewards))
+    return replace(population, stale=tuple(kept))
 
 
 def complete_members(population: Population) -> int:

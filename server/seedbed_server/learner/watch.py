@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from seedbed_server.learner.estimators import mean
 from seedbed_server.learner.step import fl32
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from seedbed_server.learner.step import Statistics, Step
 
 __all__ = [
+    "Duration",
     "Finding",
     "Limits",
     "Traffic",
@@ -21,6 +23,7 @@ __all__ = [
     "expected_norm",
     "expected_rms",
     "limit_step",
+    "rewards_by_duration",
     "watch",
 ]
 
@@ -153,3 +156,27 @@ def dropped_shares(episodes: Iterable[tuple[int, bool]]) -> tuple[tuple[int, flo
         lost, total = counts.get(member, (0, 0))
         counts[member] = (lost + dropped, total + 1)
     return tuple((member, lost / total) for member, (lost, total) in sorted(counts.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """Episodes that took about as long as each other."""
+
+    longest: float
+    """Seconds."""
+    episodes: int
+    reward_mean: float
+
+
+def rewards_by_duration(episodes: Iterable[tuple[float, float]], parts: int = 4) -> tuple[Duration, ...]:
+    """The mean reward by how long episodes took, in `parts` parts of equal size: (seconds, reward) each.
+
+    Where it rises or falls from part to part, a deadline that drops the long ones changes what is learnt.
+    Equals in time stay in the order of their rewards. Empty for fewer episodes than parts.
+    """
+    ordered = sorted(episodes)
+    count = len(ordered)
+    if count < parts:
+        return ()
+    cut = [ordered[count * part // parts : count * (part + 1) // parts] for part in range(parts)]
+    return tuple(Duration(piece[-1][0], len(piece), mean([reward for _, reward in piece])) for piece in cut)

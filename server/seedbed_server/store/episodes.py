@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import sqlalchemy as sa
 
 from seedbed_server.store import tables
 from seedbed_server.store.rows import CompletionEnd, CompletionRow, EpisodeRow, columns, to_row
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 __all__ = [
+    "completion_order",
     "conversations",
     "count_completions",
     "drop",
@@ -18,10 +24,13 @@ __all__ = [
     "find_by_key",
     "find_choices",
     "find_completion",
+    "idle",
     "insert",
     "insert_completion",
     "lose_running",
     "of_population",
+    "rewarded_in",
+    "traffic",
 ]
 
 
@@ -139,3 +148,72 @@ def lose_running(connection: sa.Connection, at: float) -> int:
         .where(tables.completions.c.status == "running")
         .values(status="lost", finished_at=at)
     ).rowcount
+
+
+def rewarded_in(connection: sa.Connection, population: int) -> list[EpisodeRow]:
+    """The episodes with a reward that counts in a population: its own, stale ones, and controls beside it."""
+    rewarded = sa.select(tables.rewards.c.episode_id).where(
+        tables.rewards.c.population == population, tables.rewards.c.counts
+    )
+    query = (
+        sa.select(tables.episodes)
+        .where(tables.episodes.c.id.in_(rewarded))
+        .order_by(tables.episodes.c.created_at, tables.episodes.c.id)
+    )
+    return [to_row(EpisodeRow, row) for row in connection.execute(query)]
+
+
+def completion_order(connection: sa.Connection, episode_ids: Sequence[str]) -> dict[str, list[str]]:
+    """The completions of episodes in the order in which they were asked for."""
+    found: dict[str, list[str]] = {}
+    done = tables.completions.c
+    for first in range(0, len(episode_ids), 500):
+        query = (
+            sa.select(done.episode_id, done.id)
+            .where(done.episode_id.in_(episode_ids[first : first + 500]))
+            .order_by(done.created_at, done.id)
+        )
+        for episode_id, completion_id in connection.execute(query):
+            found.setdefault(episode_id, []).append(completion_id)
+    return found
+
+
+def idle(connection: sa.Connection, since: float, limit: int, only: str | None = None) -> list[str]:
+    """Ids of open episodes of which no completion runs, started or ended after `since`, at most `limit`.
+
+    only: looks at this one.
+    """
+    done = tables.completions.c
+    busy = sa.exists().where(
+        done.episode_id == tables.episodes.c.id,
+        sa.or_(done.status == "running", done.created_at > since, done.finished_at > since),
+    )
+    query = (
+        sa.select(tables.episodes.c.id)
+        .where(tables.episodes.c.status == "open", tables.episodes.c.created_at <= since, ~busy)
+        .order_by(tables.episodes.c.created_at)
+        .limit(limit)
+    )
+    if only is not None:
+        query = query.where(tables.episodes.c.id == only)
+    return list(connection.execute(query).scalars())
+
+
+def traffic(connection: sa.Connection, population: int) -> tuple[int, int, dict[str, float]]:
+    """The completions of a population's episodes, those of them that were truncated, and when the last one of
+    each episode ended.
+    """
+    done = tables.completions.c
+    query = (
+        sa.select(
+            done.episode_id,
+            sa.func.count(),
+            sa.func.sum(sa.case((done.finish_reasons.like("%length%"), 1), else_=0)),
+            sa.func.max(done.finished_at),
+        )
+        .join(tables.episodes, tables.episodes.c.id == done.episode_id)
+        .where(tables.episodes.c.population == population, done.status == "finished")
+        .group_by(done.episode_id)
+    )
+    rows = connection.execute(query).all()
+    return sum(row[1] for row in rows), sum(row[2] for row in rows), {row[0]: row[3] for row in rows}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
@@ -23,7 +23,13 @@ def insert(connection: sa.Connection, population: PopulationRow, members: Sequen
 
 def find_open(connection: sa.Connection) -> PopulationRow | None:
     """The open population; there is at most one."""
-    query = sa.select(tables.populations).where(tables.populations.c.closed_at.is_(None))
+    # From the newest on, which is where it is.
+    query = (
+        sa.select(tables.populations)
+        .where(tables.populations.c.closed_at.is_(None))
+        .order_by(tables.populations.c.number.desc())
+        .limit(1)
+    )
     row = connection.execute(query).one_or_none()
     return None if row is None else to_row(PopulationRow, row)
 
@@ -58,12 +64,21 @@ def close(
     outcome: str,
     reward_mean: float | None,
     reward_spread: float | None,
+    closing: str | None = None,
+    report: dict[str, Any] | None = None,
 ) -> None:
     """Closes a population with what came of it."""
     connection.execute(
         sa.update(tables.populations)
         .where(tables.populations.c.number == number)
-        .values(closed_at=at, outcome=outcome, reward_mean=reward_mean, reward_spread=reward_spread)
+        .values(
+            closed_at=at,
+            outcome=outcome,
+            reward_mean=reward_mean,
+            reward_spread=reward_spread,
+            closing=closing,
+            report=report,
+        )
     )
 
 

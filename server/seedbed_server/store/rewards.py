@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from seedbed_server.store import tables
 from seedbed_server.store.rows import RewardRow, columns, to_row
 
-__all__ = ["by_id", "current", "insert", "of_episode", "of_population", "supersede"]
+__all__ = ["by_id", "discount", "insert", "of_episode", "of_population", "place", "supersede"]
 
 
 def insert(connection: sa.Connection, reward: RewardRow) -> None:
@@ -20,7 +20,9 @@ def supersede(
 ) -> None:
     """Takes the count from the reward that a target has."""
     connection.execute(
-        sa.update(tables.rewards).where(*_target(episode_id, completion_id, choice)).values(counts=False)
+        sa.update(tables.rewards)
+        .where(*_target(episode_id, completion_id, choice))
+        .values(counts=False, population=None, weight=None)
     )
 
 
@@ -32,14 +34,22 @@ def by_id(connection: sa.Connection, reward_id: str) -> RewardRow | None:
     return None if row is None else to_row(RewardRow, row)
 
 
-def current(
-    connection: sa.Connection, episode_id: str, completion_id: str | None, choice: int | None = None
-) -> RewardRow | None:
-    """The reward that counts for a target."""
-    row = connection.execute(
-        sa.select(tables.rewards).where(*_target(episode_id, completion_id, choice))
-    ).one_or_none()
-    return None if row is None else to_row(RewardRow, row)
+def place(connection: sa.Connection, episode_id: str, population: int | None, weight: float | None) -> None:
+    """Says in which population the rewards of an episode count; None: in none yet."""
+    connection.execute(
+        sa.update(tables.rewards)
+        .where(tables.rewards.c.episode_id == episode_id, tables.rewards.c.counts)
+        .values(population=population, weight=weight)
+    )
+
+
+def discount(connection: sa.Connection, episode_id: str) -> None:
+    """Takes the count from all rewards of an episode."""
+    connection.execute(
+        sa.update(tables.rewards)
+        .where(tables.rewards.c.episode_id == episode_id, tables.rewards.c.counts)
+        .values(counts=False, population=None, weight=None)
+    )
 
 
 def of_episode(connection: sa.Connection, episode_id: str) -> list[RewardRow]:
@@ -53,11 +63,12 @@ def of_episode(connection: sa.Connection, episode_id: str) -> list[RewardRow]:
 
 
 def of_population(connection: sa.Connection, population: int) -> list[RewardRow]:
-    """The rewards that count of all episodes of a population, oldest first."""
+    """The rewards that count in a population, stale ones and those of the controls beside it included, oldest
+    first.
+    """
     query = (
         sa.select(tables.rewards)
-        .join(tables.episodes, tables.episodes.c.id == tables.rewards.c.episode_id)
-        .where(tables.episodes.c.population == population, tables.rewards.c.counts)
+        .where(tables.rewards.c.population == population, tables.rewards.c.counts)
         .order_by(tables.rewards.c.id)
     )
     return [to_row(RewardRow, row) for row in connection.execute(query)]

@@ -56,6 +56,8 @@ class PopulationRow:
     outcome: str | None = None
     reward_mean: float | None = None
     reward_spread: float | None = None
+    closing: str | None = None
+    report: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,12 @@ class RewardRow:
     counts: bool
     created_at: float
     choice: int | None = None
+    population: int | None = None
+    """In which it counts, or beside which it was a control; None while its episode waits for a final one."""
+    weight: float | None = None
+    """None: it counts whole."""
+    final: bool | None = None
+    """False: more will follow for its episode."""
 
 
 @dataclass(frozen=True, slots=True)

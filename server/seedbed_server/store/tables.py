@@ -12,6 +12,7 @@ __all__ = [
     "completions",
     "episodes",
     "journal",
+    "learning",
     "members",
     "metadata",
     "populations",
@@ -70,6 +71,10 @@ populations = sa.Table(
     sa.Column("outcome", sa.String),
     sa.Column("reward_mean", sa.Float),
     sa.Column("reward_spread", sa.Float),
+    # complete, deadline, given_up or forced.
+    sa.Column("closing", sa.String),
+    # What an operator may want to know of it.
+    sa.Column("report", sa.JSON),
 )
 
 members = sa.Table(
@@ -107,6 +112,12 @@ episodes = sa.Table(
     sa.Column("version", sa.BigInteger),
     sa.Column("expires_at", sa.Float, index=True),
     sa.Column("ended_at", sa.Float),
+    sa.Index(
+        "ix_episodes_open",
+        "created_at",
+        sqlite_where=sa.text("status = 'open'"),
+        postgresql_where=sa.text("status = 'open'"),
+    ),
 )
 
 completions = sa.Table(
@@ -151,6 +162,13 @@ rewards = sa.Table(
     # Whether it is the reward of its target: the newest, and not late.
     sa.Column("counts", sa.Boolean, nullable=False),
     sa.Column("created_at", sa.Float, nullable=False),
+    # The population in which it counts, or beside which it was a control; null while its episode waits for a
+    # final reward, and for what is late.
+    sa.Column("population", sa.BigInteger, index=True),
+    # How much it counts there; null: whole.
+    sa.Column("weight", sa.Float),
+    # False: more will follow for its episode; true: none will, and the episode ended with it.
+    sa.Column("final", sa.Boolean),
 )
 
 journal = sa.Table(
@@ -201,4 +219,12 @@ snapshots = sa.Table(
     # good, pruned or aside.
     sa.Column("state", sa.String, nullable=False),
     sa.Column("reason", sa.String),
+)
+
+# What learning remembers from one population to the next, by name: see `store.learning`.
+learning = sa.Table(
+    "learning",
+    metadata,
+    sa.Column("name", sa.String, primary_key=True),
+    sa.Column("value", sa.JSON, nullable=False),
 )
