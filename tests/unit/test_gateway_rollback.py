@@ -2,12 +2,14 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seedbed.v1 import engine_pb2 as pb
 from seedbed_server.store import Store, journal, snapshots
 from seedbed_server.store.lineage import lineage, updates_in_lineage
 from tests.unit.fake_engine import FakeEngine
@@ -284,6 +286,7 @@ async def test_damaged_and_half_written_snapshots_are_set_aside_and_an_older_one
     (root / "v00000009").mkdir()
     async with running(tmp_path, engine, snapshot_every=0) as it:
         assert (engine.version, engine.digest, engine.restored_from[-1]) == (4, digest, 2)
+        assert (await it.status())["snapshot"] == 2
         names = sorted(p.name for p in root.iterdir())
         assert names == [
             "v00000001", "v00000002", "v00000003.aside-1", "v00000004.aside-1",
@@ -294,6 +297,48 @@ async def test_damaged_and_half_written_snapshots_are_set_aside_and_an_older_one
     _damage(root / "v00000002")
     async with running(tmp_path, engine, snapshot_every=0) as it:
         assert (engine.version, engine.digest, engine.restored_from[-1]) == (4, digest, None)
+
+
+class _Rotten(FakeEngine):
+    """Its disk flips a bit after the snapshot was checked and before it is loaded."""
+
+    async def Restore(self, request: pb.RestoreRequest, context: Any) -> pb.RestoreResponse:
+        if request.folder:
+            _damage(Path(request.folder))
+        return await super().Restore(request, context)
+
+
+async def test_a_snapshot_that_rots_while_it_is_loaded_costs_a_start_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seedbed_server.gateway.engine_link._BACKOFF", (0.01,))
+    async with running(tmp_path, snapshot_every=2) as it:
+        await _learn(it, 2)
+        await _snapshot_of(it, 2)
+        await _learn(it, 1)
+        digests = await _digests(it)
+    engine = _Rotten()
+    async with running(tmp_path, engine) as it:
+        assert (engine.version, engine.digest.hex()) == (3, digests[3])
+        assert engine.restored_from == [2, None]
+        assert len(it.children) == 2
+    assert _good(tmp_path) == []
+
+
+async def test_a_snapshot_that_rots_during_a_rollback_is_gone_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seedbed_server.gateway.engine_link._BACKOFF", (0.01,))
+    engine = _Rotten()
+    async with running(tmp_path, engine, snapshot_every=2) as it:
+        await _learn(it, 2)
+        await _snapshot_of(it, 2)
+        await _learn(it, 1)
+        digests = await _digests(it)
+        assert (await _roll_back(it, 2))["digest"] == digests[2]
+        assert engine.digest.hex() == digests[2]
+        assert engine.restored_from[0] == 2
+        assert set(engine.restored_from[1:]) == {None}
 
 
 async def test_a_whole_snapshot_that_never_got_on_record_is_found_again(tmp_path: Path) -> None:

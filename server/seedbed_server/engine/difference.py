@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 from pathlib import Path
 
 import torch
 from safetensors import safe_open
+from torch import Tensor
+
+from seedbed_server.engine.tensor_file import write_tensors
 
 __all__ = ["write_difference"]
 
@@ -21,36 +22,30 @@ def write_difference(base: Path, folder: Path, path: Path, metadata: dict[str, s
     OSError, and FileExistsError for a path that is there.
     """
     before, after = _places(base), _places(folder)
-    shapes: dict[str, list[int]] = {}
-    for name in sorted(after):
-        with safe_open(after[name], framework="pt") as tensors:
-            shapes[name] = list(tensors.get_slice(name).get_shape())
-    header: dict[str, object] = {"__metadata__": {"format": "pt", **metadata}}
-    end = 0
-    for name, shape in shapes.items():
-        begin, end = end, end + 4 * math.prod(shape)
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, end]}
-    text = json.dumps(header).encode()
-    # The format wants tensors aligned to 8 bytes.
-    text += b" " * (-len(text) % 8)
+    names = sorted(after)
+    shapes = {name: (_shape(after[name], name), torch.float32) for name in names}
+    moved = (_difference(name, before[name], after[name]) for name in names)
     partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
     try:
-        with partial.open("xb") as file:
-            file.write(len(text).to_bytes(8, "little") + text)
-            for name in shapes:
-                file.write(_difference(name, before[name], after[name]))
-            file.flush()
+        size = write_tensors(partial, shapes, moved, {"format": "pt", **metadata})
+        with partial.open("rb") as file:
             os.fsync(file.fileno())
+        # A link, unlike a rename, replaces nothing.
         os.link(partial, path)
     finally:
         partial.unlink(missing_ok=True)
-    return 8 + len(text) + end
+    return size
 
 
-def _difference(name: str, before: Path, after: Path) -> bytes:
+def _difference(name: str, before: Path, after: Path) -> Tensor:
     with safe_open(before, framework="pt") as one, safe_open(after, framework="pt") as other:
-        moved = other.get_tensor(name).float() - one.get_tensor(name).float()
-    return bytes(moved.contiguous().view(torch.uint8).numpy().tobytes())
+        moved: Tensor = other.get_tensor(name).float() - one.get_tensor(name).float()
+    return moved
+
+
+def _shape(file: Path, name: str) -> tuple[int, ...]:
+    with safe_open(file, framework="pt") as tensors:
+        return tuple(tensors.get_slice(name).get_shape())
 
 
 def _places(folder: Path) -> dict[str, Path]:

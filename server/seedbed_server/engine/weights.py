@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
 from seedbed_server.engine.layout import Layout, Parameter
+from seedbed_server.engine.tensor_file import write_tensors
 
 __all__ = ["WeightsError", "find_weights", "load_weights", "read_note", "save_folder"]
 
-_FILE_BYTES = 1 << 30
-"""Weights of one file: what a snapshot needs of memory beside the model."""
+_FILE_BYTES = 4 << 30
+"""Weights of one file."""
 _NOTE = "seedbed.json"
 _NOT_WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf", "*.safetensors.index.json", _NOTE)
 
@@ -135,12 +135,8 @@ def _save_tensors(layout: Layout, folder: Path) -> None:
     index: dict[str, str] = {}
     for i, parameters in enumerate(files):
         name = "model.safetensors" if len(files) == 1 else f"model-{i + 1:05}-of-{len(files):05}.safetensors"
-        # Copies, because parts of a fused matrix share their memory and a file must not.
-        save_file(
-            {p.name: p.data.to("cpu", copy=True).contiguous() for p in parameters},
-            folder / name,
-            metadata={"format": "pt"},
-        )
+        shapes = {p.name: (tuple(p.data.shape), p.data.dtype) for p in parameters}
+        write_tensors(folder / name, shapes, (p.data for p in parameters), {"format": "pt"})
         index.update({p.name: name for p in parameters})
     if len(files) > 1:
         total = sum(p.data.numel() * p.data.element_size() for p in layout)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
 import shutil
 import tempfile
 import time
@@ -15,7 +16,17 @@ from typing import TYPE_CHECKING
 from seedbed.v1 import engine_pb2 as pb
 from seedbed_server.gateway import adaptation as adaptations
 from seedbed_server.gateway.adaptation import AdaptationError
-from seedbed_server.gateway.offline import OK, REFUSED, USAGE, complain, fresh_engine, say, start, tried
+from seedbed_server.gateway.offline import (
+    OK,
+    REFUSED,
+    USAGE,
+    complain,
+    fresh_engine,
+    say,
+    split_scope,
+    start,
+    tried,
+)
 from seedbed_server.gateway.ways import Way
 from seedbed_server.models import resolve_model
 from seedbed_server.store import Store, journal, runs
@@ -61,7 +72,7 @@ def adopt(file: Path, model: str, store: Path) -> int:
         # A link, unlike a rename, replaces nothing.
         os.link(folder / "store.sqlite", target)
         say(f"version  {adaptation.version}\ndigest   {adaptation.digest.hex()}\nwritten  {target}")
-        say(f"Serve it: seedbed serve --model {model} --store {target}")
+        say(f"Serve it: {shlex.join(_command(model, target, run))}")
         return OK
 
     return tried(work, "make the weights of this adaptation")
@@ -104,6 +115,14 @@ def _write(path: Path, adaptation: Adaptation) -> None:
         opened.submit(job).result(600)
     wal = path.with_name(path.name + "-wal")
     assert not wal.exists(), "a closed store is one file"
+
+
+def _command(model: str, store: Path, run: RunRow) -> list[str]:
+    """The server's command, with what its weights demand."""
+    scope, exclude = split_scope(run.scope)
+    command = ["seedbed", "serve", f"--model={model}", f"--store={store}", f"--dtype={run.dtype}"]
+    command += [f"--scope={scope}"] if scope != "full" else []
+    return command + ([f"--exclude={','.join(exclude)}"] if exclude else [])
 
 
 def _run_of(adaptation: Adaptation) -> RunRow:

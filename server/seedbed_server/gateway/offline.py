@@ -29,7 +29,19 @@ if TYPE_CHECKING:
     from seedbed_server.gateway.ways import Way
     from seedbed_server.models import ModelSource
 
-__all__ = ["NO", "OK", "REFUSED", "USAGE", "Fresh", "complain", "fresh_engine", "say", "start", "tried"]
+__all__ = [
+    "NO",
+    "OK",
+    "REFUSED",
+    "USAGE",
+    "Fresh",
+    "complain",
+    "fresh_engine",
+    "say",
+    "split_scope",
+    "start",
+    "tried",
+]
 
 OK, NO, USAGE, REFUSED = 0, 1, 2, 3
 START_SECONDS = 600.0
@@ -123,6 +135,12 @@ def complain(text: str, code: int) -> int:
     return code
 
 
+def split_scope(text: str) -> tuple[str, list[str]]:
+    """The operator's scope, and the patterns that were excluded, out of what an engine says."""
+    scope, *exclude = text.split(",!")
+    return scope, exclude
+
+
 async def _beat(stub: EngineServiceAsyncStub, term: int) -> None:
     """An engine ends itself when it hears nobody."""
     while True:
@@ -133,8 +151,7 @@ async def _beat(stub: EngineServiceAsyncStub, term: int) -> None:
 
 def _config(run: RunRow, source: ModelSource, address: str) -> EngineConfig:
     kept = run.settings
-    # As `Live.scope` writes it: the operator's scope, then what was excluded, each after a `!`.
-    scope, *exclude = run.scope.split(",!")
+    scope, exclude = split_scope(run.scope)
     return EngineConfig(
         model_path=source.path,
         model_name=source.served_name,

@@ -17,7 +17,7 @@ import structlog
 from seedbed.v1 import engine_pb2 as pb
 from seedbed_server.gateway.errors import ApiError
 from seedbed_server.gateway.link_types import CallLost, awaited
-from seedbed_server.gateway.ways import check_snapshot, folder_for, tidy
+from seedbed_server.gateway.ways import check_snapshot, find_way, folder_for, tidy
 from seedbed_server.store import StoreError, snapshots
 from seedbed_server.store.lineage import digest_of
 from seedbed_server.store.rows import SnapshotRow
@@ -68,6 +68,12 @@ class Snapshots:
         except OSError as error:
             self._trouble(f"{root_of(self._store.path)} cannot be looked at ({error.strerror})")
         await self._note()
+
+    async def way_to(self, rows: Sequence[JournalRow], version: int, start_digest: bytes) -> Way:
+        """See `find_way`; what it sets aside is no longer the newest. Raises StoreError."""
+        way = await asyncio.to_thread(find_way, self._store, rows, version, start_digest)
+        await self._note()
+        return way
 
     async def recheck(self, way: Way, rows: Sequence[JournalRow], start_digest: bytes) -> bool:
         """Reads the snapshot that a way begins with once more. False: it is damaged and was set aside."""

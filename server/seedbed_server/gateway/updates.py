@@ -24,7 +24,6 @@ from seedbed_server.gateway.forcing import Force, refuse
 from seedbed_server.gateway.link_types import RESTORE_SECONDS, CallLost, Claim, LinkError, awaited
 from seedbed_server.gateway.populations import load_population
 from seedbed_server.gateway.rollback import Ask, halted, journal_rollback
-from seedbed_server.gateway.ways import find_way
 from seedbed_server.store import StoreError, journal
 from seedbed_server.store.lineage import update_of, updates_in_lineage
 from seedbed_server.store.rows import Applied, JournalRow, PopulationRow, RunRow
@@ -126,7 +125,7 @@ class Updates:
             self._snapshots.published(self.version)
         rows, start_digest = standing.applied, standing.run.start_digest
         await self._snapshots.look_around(rows, start_digest)
-        way = await asyncio.to_thread(find_way, self._store, rows, len(rows), start_digest)
+        way = await self._snapshots.way_to(rows, len(rows), start_digest)
         return Claim(standing.term, way, lambda: self._snapshots.recheck(way, rows, start_digest))
 
     async def run(self, link: EngineLink) -> None:
@@ -361,7 +360,7 @@ class Updates:
         run = self._loaded
         assert run is not None
         rows = await self._store.read(journal.whole)
-        way = await asyncio.to_thread(find_way, self._store, rows, row.version, run.start_digest)
+        way = await self._snapshots.way_to(rows, row.version, run.start_digest)
         begun = time.monotonic()
         try:
             answer = await awaited(stub.Restore(way.request(link.term), timeout=RESTORE_SECONDS))
