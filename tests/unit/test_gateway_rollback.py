@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seedbed.v1 import engine_pb2 as pb
+from seedbed_server.gateway import guards
 from seedbed_server.store import Store, journal, snapshots
 from seedbed_server.store.lineage import lineage, updates_in_lineage
 from tests.unit.fake_engine import FakeEngine
@@ -213,6 +214,44 @@ async def test_a_link_that_gives_the_engine_up_during_a_call_does_not_end_the_lo
         await it.until(lambda: len(it.children) == 3)
         it.engine.restore_gate.set()
         assert (await waiting)["version"] == 4
+
+
+async def test_a_guard_that_asks_for_the_same_rollback_twice_pauses_instead(tmp_path: Path) -> None:
+    async def alarm(it: Running) -> None:
+        wanted = guards.Pause(1.0, "guard", "the control fell", roll_back_to=1)
+        it.gateway.leases.paused = await it.gateway.store.write(lambda c: guards.pause(c, wanted))
+        it.gateway.leases.poke()
+
+    async with running(tmp_path) as it:
+        await _learn(it, 3)
+        await alarm(it)
+        await it.until(lambda: it.gateway.updates.version == 4)
+        await it.until(lambda: it.gateway.leases.paused is None)
+        assert it.engine.digest.hex() == (await _digests(it))[1]
+        await alarm(it)
+        await it.until(
+            lambda: it.gateway.leases.paused is not None and it.gateway.leases.paused.roll_back_to is None
+        )
+        assert (it.gateway.updates.version, it.engine.restores) == (4, 1)
+        assert any("the control fell" in warning for warning in (await it.status())["warnings"])
+
+
+async def test_schedules_go_back_with_the_weights(tmp_path: Path) -> None:
+    settings = {"sigma": 0.03, "sigma_floor": 0.01, "sigma_schedule": "linear", "total_updates": 11}
+    async with running(tmp_path, **settings) as it:
+        sigmas = []
+        for _ in range(4):
+            population = it.gateway.leases.population
+            assert population is not None
+            sigmas.append(population.sigma)
+            await _learn(it, 1)
+        await _roll_back(it, 1)
+        back = it.gateway.leases.population
+        assert back is not None
+        assert (back.version, back.sigma) == (5, sigmas[1])
+        await _learn(it, 1)
+        assert it.gateway.leases.population is not None
+        assert it.gateway.leases.population.sigma == sigmas[2]
 
 
 async def test_learning_that_has_halted_refuses_a_rollback(tmp_path: Path) -> None:
