@@ -1,16 +1,19 @@
 """Weights carried from one server to others, and starts from damaged snapshots: `./run accept versions`.
 
 On bfloat16 with stochastic rounding, whose bits go by the version: a lineage under other numbers would have
-another digest. About nine engine starts.
+another digest. About ten engine starts.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -72,6 +75,34 @@ def test_a_start_passes_over_damaged_snapshots_and_has_an_equal_digest(origin: S
         assert f"{folder.name}.aside-1" in names
         assert folder.name not in names
     assert origin.status()["snapshot"] in (4, 6)
+
+
+def test_a_server_that_is_killed_in_a_rollback_finishes_it_or_never_began(origin: Served) -> None:
+    """Gateway and engine at once, a moment after it was asked for."""
+    before = origin.status()
+    with origin.http() as client:
+        digests = {u["version"]: u["digest"] for u in client.get("/v1/updates").json()["data"]}
+    asked = threading.Thread(
+        target=lambda: seedbed("rollback", "--to", 8, "--url", origin.url, "--reason", "a kill")
+    )
+    asked.start()
+    # Until the record is on disk, or thereabouts.
+    origin.wait_until(lambda: _records(origin) > before["version"], 60)
+    engine = psutil.Process(origin.engine_pid)
+    origin.kill()
+    engine.kill()
+    asked.join()
+    origin.start()
+    origin.wait_until(lambda: origin.status()["version"] == before["version"] + 1, 60)
+    assert origin.status()["digest"] == digests[8]
+    origin.learn(1)
+    verified = origin.status()
+    assert verified["version"] == before["version"] + 2
+
+
+def _records(server: Served) -> int:
+    with sqlite3.connect(f"file:{server.store}?mode=ro", uri=True) as store:
+        return int(store.execute("SELECT COUNT(*) FROM journal").fetchone()[0])
 
 
 @pytest.fixture(scope="module")

@@ -407,6 +407,33 @@ async def test_a_full_disk_is_a_warning_and_learning_goes_on(
         assert not any("free some space" in warning for warning in (await it.status())["warnings"])
 
 
+async def test_a_snapshot_that_an_update_overtakes_is_no_trouble(tmp_path: Path) -> None:
+    async with running(tmp_path, snapshot_every=1) as it:
+        it.engine.fail_snapshot = "version: 1 is wanted and 2 is live; take the one that is live"
+        await _learn(it, 1)
+        await asyncio.sleep(0.2)
+        assert it.gateway.snapshots.problem is None
+        it.engine.fail_snapshot = ""
+        await _learn(it, 1)
+        await _snapshot_of(it, 2)
+
+
+async def test_a_snapshot_that_cannot_be_pruned_stays_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Path) -> None:
+        raise PermissionError("a folder that is not ours")
+
+    monkeypatch.setattr("seedbed_server.gateway.snapshots.remove", refuse)
+    async with running(tmp_path, snapshot_every=1, snapshot_keep=1) as it:
+        for version in (1, 2, 3, 4):
+            await _learn(it, 1)
+            await _snapshot_of(it, version)
+        await it.until(lambda: it.gateway.snapshots.problem is not None)
+    assert 4 in _good(tmp_path)
+    assert (tmp_path / "store.sqlite.snapshots" / "v00000004").is_dir()
+
+
 async def test_a_journal_that_is_damaged_is_not_served(tmp_path: Path) -> None:
     async with running(tmp_path) as it:
         await _learn(it, 2)

@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from seedbed_server.engine import tensor_file
 from seedbed_server.engine.difference import write_difference
 from seedbed_server.engine.tensor_file import write_tensors
+from seedbed_server.files import put_in_place
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -52,3 +53,24 @@ def test_a_difference_added_to_the_base_is_the_other_folder(tmp_path: Path) -> N
     with pytest.raises(FileExistsError):
         write_difference(tmp_path / "base", tmp_path / "version", path, {})
     assert {p.name for p in tmp_path.iterdir()} == {"base", "version", "difference.safetensors"}
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_finished_file_gets_its_name_and_replaces_nothing(
+    links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not links:
+
+        def no_links(*_: object) -> None:
+            raise PermissionError("a memory stick")
+
+        monkeypatch.setattr("seedbed_server.files.os.link", no_links)
+    for content in ("one", "two"):
+        (tmp_path / "finished").unlink(missing_ok=True)
+        (tmp_path / "finished").write_text(content)
+        if content == "one":
+            put_in_place(tmp_path / "finished", tmp_path / "target")
+        else:
+            with pytest.raises(FileExistsError):
+                put_in_place(tmp_path / "finished", tmp_path / "target")
+    assert (tmp_path / "target").read_text() == "one"

@@ -10,6 +10,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from seedbed_server.engine.tensor_file import write_tensors
+from seedbed_server.files import put_in_place
 
 __all__ = ["write_difference"]
 
@@ -30,8 +31,7 @@ def write_difference(base: Path, folder: Path, path: Path, metadata: dict[str, s
         size = write_tensors(partial, shapes, moved, {"format": "pt", **metadata})
         with partial.open("rb") as file:
             os.fsync(file.fileno())
-        # A link, unlike a rename, replaces nothing.
-        os.link(partial, path)
+        put_in_place(partial, path)
     finally:
         partial.unlink(missing_ok=True)
     return size

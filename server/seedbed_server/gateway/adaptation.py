@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 
 from seedbed.v1 import engine_pb2 as pb
 from seedbed.v1.journal_pb2 import Adaptation, RollbackRecord
+from seedbed_server.files import put_in_place
 from seedbed_server.store import journal
 from seedbed_server.store.lineage import digest_of, lineage, update_of
 from seedbed_server.store.rows import JournalRow
@@ -118,8 +119,7 @@ def write(adaptation: Adaptation, path: Path) -> int:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        # A link, unlike a rename, replaces nothing.
-        os.link(partial, path)
+        put_in_place(partial, path)
     finally:
         partial.unlink(missing_ok=True)
     return len(data)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import shlex
 import shutil
 import tempfile
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seedbed.v1 import engine_pb2 as pb
+from seedbed_server.files import put_in_place
 from seedbed_server.gateway import adaptation as adaptations
 from seedbed_server.gateway.adaptation import AdaptationError
 from seedbed_server.gateway.offline import (
@@ -69,8 +69,7 @@ def adopt(file: Path, model: str, store: Path) -> int:
         if problem is not None:
             return complain(problem, REFUSED)
         _write(folder / "store.sqlite", adaptation)
-        # A link, unlike a rename, replaces nothing.
-        os.link(folder / "store.sqlite", target)
+        put_in_place(folder / "store.sqlite", target)
         say(f"version  {adaptation.version}\ndigest   {adaptation.digest.hex()}\nwritten  {target}")
         say(f"Serve it: {shlex.join(_command(model, target, run))}")
         return OK

@@ -11,12 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import grpc
 import grpc.aio
 import structlog
 
 from seedbed.v1 import engine_pb2 as pb
-from seedbed_server.gateway.errors import ApiError
-from seedbed_server.gateway.link_types import CallLost, awaited
+from seedbed_server.gateway.link_types import awaited
 from seedbed_server.gateway.ways import check_snapshot, find_way, folder_for, tidy
 from seedbed_server.store import StoreError, snapshots
 from seedbed_server.store.lineage import digest_of
@@ -37,7 +37,6 @@ log = structlog.get_logger(__name__)
 
 SNAPSHOT_SECONDS = 1800.0
 AGAIN_SECONDS = 60.0
-_LOST = (CallLost, grpc.aio.UsageError, grpc.aio.AioRpcError)
 
 
 class Snapshots:
@@ -98,9 +97,10 @@ class Snapshots:
                 continue
             try:
                 await self._take(link, version)
-            except (OSError, StoreError, ApiError, *_LOST) as error:
-                text = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
-                self._trouble(f"version {version}: {text}")
+            except Exception as error:  # noqa: BLE001
+                if not _overtaken(error):
+                    text = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
+                    self._trouble(f"version {version}: {text}")
                 await self._wait_for_another(version)
 
     async def _take(self, link: EngineLink, version: int) -> None:
@@ -124,8 +124,8 @@ class Snapshots:
             bytes=weights.bytes,
             seconds=round(time.monotonic() - started, 3),
         )
-        await self._prune()
         await self._note()
+        await self._prune()
 
     async def _wait_for_another(self, version: int) -> None:
         """The next version may fit where this one did not; without one, the disk may have room by then."""
@@ -152,3 +152,10 @@ class Snapshots:
     def _trouble(self, problem: str) -> None:
         self.problem = f"no snapshot was taken ({problem}); serving and learning go on"
         log.warning("snapshot not taken", problem=problem)
+
+
+def _overtaken(error: Exception) -> bool:
+    """Whether an update came in between: the next version is taken instead."""
+    if not isinstance(error, grpc.aio.AioRpcError) or error.code() is not grpc.StatusCode.FAILED_PRECONDITION:
+        return False
+    return (error.details() or "").startswith("version:")
