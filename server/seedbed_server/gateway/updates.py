@@ -8,7 +8,6 @@ an applied record that was not published is applied again, which the engine answ
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from typing import TYPE_CHECKING
 
@@ -195,8 +194,7 @@ class Updates:
             ask.refuse(error)
             self._asked = None
             if isinstance(error, ApiError):
-                with contextlib.suppress(StoreError):
-                    await self._store.write(guards.stay)
+                await self._stay()
             else:
                 await asyncio.sleep(2.0)
             await self._look()
@@ -234,6 +232,14 @@ class Updates:
         pause = self._leases.paused
         wanted = pause is not None and pause.roll_back_to is not None
         return self._asked is not None or self._forced is not None or wanted
+
+    async def _stay(self) -> None:
+        """There is nothing that the guard over the controls could go back to."""
+        try:
+            await self._store.write(guards.stay)
+        except StoreError as error:
+            log.error("pause not kept", error=str(error))
+            await asyncio.sleep(2.0)
 
     async def _look(self) -> None:
         """Reads what the store says of population and pause, and goes on with that."""

@@ -1,0 +1,168 @@
+"""The gateway's jobs on a real store, one event after the other: what `reward_desk` does without one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from seedbed_server.config import load_settings
+from seedbed_server.gateway import ledger, verdicts
+from seedbed_server.gateway.plan import Plan, plan_from
+from seedbed_server.gateway.populations import apply, load_population, save_population
+from seedbed_server.gateway.verdicts import Posted
+from seedbed_server.learner import Bounds, Given, Population, bounded
+from seedbed_server.store import Store, episodes, populations, tables
+from seedbed_server.store.rows import CompletionRow, EpisodeRow, RunRow
+
+NAMES = tuple(f"e{number}" for number in range(6))
+COMPLETIONS = {f"{name}-c{turn}": name for name in NAMES for turn in range(2)}
+RUN = RunRow(1.0, "toy", b"\x01" * 32, b"\x05" * 32, "float32", "full", 1, 1, {}, 0)
+NOW = 100.0
+
+
+def plan(**settings: Any) -> Plan:
+    values = {
+        "population_size": 3,
+        "episodes_per_member": 2,
+        "stale_weight": 0.5,
+        "sigma_schedule": "constant",
+    }
+    return plan_from(load_settings(**{**values, **settings}))
+
+
+@dataclass(frozen=True)
+class Post:
+    """One reward on its way. Its name tells posts apart that say the same."""
+
+    name: int
+    episode_id: str
+    completion_id: str | None
+    reward: float
+    reward_id: str | None
+    final: bool | None = None
+
+
+@dataclass(frozen=True)
+class Closes:
+    """The population closes with what is there."""
+
+
+Event = Post | Closes
+
+
+class StoreDesk:
+    """`e0` to `e4` belong to members of the open population 1, `e5` to one of the closed population 0."""
+
+    def __init__(self, path: Path, plan: Plan) -> None:
+        self.path, self.plan = path, plan
+        self.store = Store(path)
+        self.answers: dict[int, str] = {}
+        self.memory: Population | None = None
+
+    def begin(self) -> None:
+        """Everything from the start."""
+        self.answers = {}
+        self.store.submit(self._clear).result(30)
+        self.memory = self.store.submit(self._fill).result(30)
+
+    def reopen(self) -> None:
+        """The process dies and another one opens the store."""
+        self.store.close()
+        self.store = Store(self.path)
+        self.memory = self.store.read_now(lambda connection: load_population(connection, self.plan.rewards))
+
+    def take(self, events: Sequence[Event]) -> None:
+        """Each event is a job of its own."""
+        waiting = [(event, self.store.submit(lambda c, event=event: self._job(c, event))) for event in events]
+        for event, future in waiting:
+            self._hear(event, future.result(30))
+
+    def final(self) -> tuple[object, ...]:
+        """Everything that must not depend on the order."""
+        stored = self.store.read_now(self._stored)
+        assert stored[0] == self.memory, "the population in memory is the one of the rows"
+        return (*stored, self.answers)
+
+    def close(self) -> None:
+        self.store.close()
+
+    def _job(self, connection: sa.Connection, event: Event) -> Any:
+        if isinstance(event, Closes):
+            return ledger.close_population(
+                connection,
+                self.plan,
+                rank=1,
+                noise_version=1,
+                start_digest=RUN.start_digest,
+                now=NOW,
+                force=True,
+            )
+        try:
+            reward = bounded(event.reward, Bounds(-5, 5, clip=True))
+        except ValueError:
+            return None
+        given = Given(event.episode_id, event.completion_id, reward, event.reward_id)
+        return verdicts.decide(connection, Posted(given, None, event.final), self.plan.rewards, NOW)
+
+    def _hear(self, event: Event, came: Any) -> None:
+        if isinstance(event, Closes):
+            if came is not None:
+                self.memory = came.following
+            return
+        self.answers[event.name] = "refused" if came is None else came.verdict.result
+        assert self.memory is not None
+        if came is not None and came.counted is not None and came.counted.population == self.memory.number:
+            self.memory = apply(self.memory, came.counted)
+
+    def _stored(self, connection: sa.Connection) -> tuple[object, ...]:
+        reward = tables.rewards.c
+        counting = connection.execute(
+            sa.select(
+                reward.episode_id, reward.completion_id, reward.reward, reward.reward_id, reward.population,
+                reward.weight,
+            ).where(reward.counts)
+        )  # fmt: skip
+        journal = connection.execute(sa.select(tables.journal.c.record)).scalars().all()
+        done = connection.execute(
+            sa.select(tables.populations.c.number, tables.populations.c.outcome, tables.populations.c.report)
+        )
+        kept = connection.execute(sa.select(sa.func.count()).select_from(tables.rewards)).scalar_one()
+        status = connection.execute(sa.select(tables.episodes.c.id, tables.episodes.c.status))
+        return (
+            load_population(connection, self.plan.rewards),
+            sorted(map(str, counting)),
+            journal,
+            [tuple(row) for row in done],
+            kept,
+            sorted(map(tuple, status)),
+        )
+
+    def _clear(self, connection: sa.Connection) -> None:
+        for table in reversed(tables.metadata.sorted_tables):
+            connection.execute(sa.delete(table))
+
+    def _fill(self, connection: sa.Connection) -> Population:
+        old = ledger.take_over(connection, RUN, self.plan, "store", first=True, now=1.0).population
+        leased = [(old, "e5", 1)]
+        populations.close(connection, 0, at=2.0, outcome="no_spread", reward_mean=None, reward_spread=None)
+        current = replace(self.plan.population(1, 0, 0, 3.0), version=1)
+        save_population(connection, current)
+        leased += [(current, name, index % 3) for index, name in enumerate(NAMES[:5])]
+        for population, name, index in leased:
+            member = population.members[index]
+            sigma = member.sign * population.sigma
+            episodes.insert(
+                connection,
+                EpisodeRow(name, population.number, index, member.seed, sigma, f"g{index}", "open", 4.0),
+            )
+        for turn, (completion, name) in enumerate(COMPLETIONS.items()):
+            episodes.insert_completion(
+                connection, CompletionRow(completion, name, "chat", 0, "running", 5.0 + turn)
+            )
+        found = load_population(connection, self.plan.rewards)
+        assert found is not None
+        return found
