@@ -466,6 +466,8 @@ async def test_a_drop_of_the_controls_pauses_learning_until_somebody_resumes(tmp
         pause = (await it.status())["learning"]["paused"]
         assert pause["by"] == "guard"
         assert "versions 0 to 0" in pause["reason"]
+        shown = (await it.status())["learning"]["guard"]
+        assert (shown["best"]["last_version"], shown["evidence"] >= 100) == (0, True)
         guard = await it.gateway.store.read(guards.guard_of)
         assert guard.seen >= 30
         await it.http.post("/v1/learning/resume")

@@ -10,16 +10,19 @@ from fastapi import APIRouter, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from seedbed.v1 import engine_pb2 as pb
+from seedbed_server.gateway import guards
 from seedbed_server.gateway.answers import HealthAnswer, ReadyAnswer, StatusAnswer, UpdatesAnswer
 from seedbed_server.gateway.document import answers
 from seedbed_server.gateway.errors import json_response, unavailable
 from seedbed_server.gateway.state import Gateway, gateway_of
+from seedbed_server.learner import drop
 from seedbed_server.learner.population import complete_members, episode_rewards, waiting_for
 from seedbed_server.store import journal
 from seedbed_server.store.lineage import record_of
 
 if TYPE_CHECKING:
     from seedbed_server.gateway.guards import Pause
+    from seedbed_server.learner import Control
     from seedbed_server.store.rows import JournalRow, PopulationRow
 
 __all__ = ["router"]
@@ -37,6 +40,7 @@ async def status(request: Request) -> Response:
     gateway = gateway_of(request)
     updates = gateway.updates
     population = gateway.leases.population
+    guard = None if gateway.plan.rewards.drop is None else await gateway.store.read(guards.guard_of)
     return json_response(
         200,
         {
@@ -48,7 +52,7 @@ async def status(request: Request) -> Response:
             "alpha": _alpha(gateway),
             "last_update": None if updates.last is None else last_update(updates.last),
             "last_population": None if updates.last_closed is None else last_population(updates.last_closed),
-            "learning": learning(gateway),
+            "learning": learning(gateway, guard),
             "episodes": _episodes(gateway),
             "requests": {"in_flight": gateway.in_flight},
             "tokens": {"prompt": gateway.prompt_tokens, "completion": gateway.completion_tokens},
@@ -182,13 +186,20 @@ def last_population(row: PopulationRow) -> dict[str, Any]:
     return {"id": row.number, "outcome": row.outcome, "closing": row.closing, **report}
 
 
-def learning(gateway: Gateway) -> dict[str, Any]:
+def learning(gateway: Gateway, guard: Control | None) -> dict[str, Any]:
     """Whether it goes on, and the guard over the controls."""
     pause = gateway.leases.paused
     return {
         "estimator": gateway.plan.estimator_name,
         "paused": None if pause is None else asdict(pause),
         "on_drop": gateway.settings.on_drop,
+        "guard": None
+        if guard is None
+        else {
+            "controls": guard.seen,
+            "evidence": drop.evidence(guard),
+            "best": None if guard.best is None else asdict(guard.best),
+        },
     }
 
 

@@ -38,6 +38,7 @@ __all__ = [
     "Best",
     "Control",
     "DropRules",
+    "evidence",
     "from_json",
     "observe_control",
     "restart",
@@ -162,14 +163,18 @@ def observe_control(control: Control, rules: DropRules, reward: float, version: 
 
 def verdict(control: Control, rules: DropRules) -> Alarm | None:
     """The alarm, or None. It stays until the guard is started again (`restart`)."""
-    if control.best is None:
+    found = evidence(control)
+    if control.best is None or found < rules.run_length:
         return None
+    return Alarm(control.best, found, control.seen)
+
+
+def evidence(control: Control) -> float:
+    """How many times over the bets have paid, 1 being nothing: what is compared with the run length."""
     largest = max(control.evidence)
     # The mean over the shares, with the largest taken out so that nothing overflows.
     log = largest + math.log(math.fsum(math.exp(item - largest) for item in control.evidence) / len(_SHARES))
-    if log < math.log(rules.run_length):
-        return None
-    return Alarm(control.best, math.exp(min(log, 700.0)), control.seen)
+    return math.exp(min(log, 700.0))
 
 
 def restart(control: Control) -> Control:
