@@ -321,6 +321,34 @@ async def test_members_are_compared_within_their_groups(tmp_path: Path) -> None:
         assert codes(it) == [-127, 127, 127, -127]
 
 
+@pytest.mark.parametrize("estimator", ["zscore", "centered-rank", "group-relative", "group-baseline", "raw"])
+async def test_the_largest_floats_as_rewards_end_in_a_step_or_a_reason(
+    tmp_path: Path, estimator: str
+) -> None:
+    async with running(tmp_path, estimator=estimator, episodes_per_member=2) as it:
+        for current, sign in ((0, 1.0), (1, -1.0)):
+            control = await lease(it, model="toy:live")
+            await post(it, episode_id=control["episode_id"], reward=sign * 1.7e308)
+            for value in (1.7e308, -1.7e308, 0.0, 1e-320, -1.7e308, 1.7e308, 3.0, 1.0):
+                about = await lease(it, seedbed={"group": "g"})
+                await post(it, episode_id=about["episode_id"], reward=value)
+            last = await next_population(it, current)
+            assert last["outcome"] in ("step", "no_spread", "out_of_range")
+        assert it.gateway.leases.halted is None
+
+
+async def test_a_fault_in_the_loop_is_said_and_the_live_model_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as it:
+        monkeypatch.setattr("seedbed_server.gateway.ledger.close_population", lambda *_, **__: 1 / 0)
+        for value in range(4):
+            await post(it, episode_id=(await lease(it))["episode_id"], reward=float(value))
+        await it.until(lambda: it.gateway.leases.halted is not None)
+        assert any("ZeroDivisionError" in warning for warning in (await it.status())["warnings"])
+        assert (await it.ask(model="toy:live")).status_code == 200
+
+
 async def test_a_group_that_comes_again_meets_another_member_also_after_a_restart(tmp_path: Path) -> None:
     engine = FakeEngine()
     async with running(tmp_path, engine, episodes_per_member=2) as it:

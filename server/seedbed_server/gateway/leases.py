@@ -27,7 +27,7 @@ from seedbed_server.gateway.populations import apply, has_reward
 from seedbed_server.gateway.verdicts import end_episode
 from seedbed_server.learner import close_reason, explores
 from seedbed_server.learner.closing import look_again
-from seedbed_server.learner.population import Population, lease, release, rewarded_members
+from seedbed_server.learner.population import Population, lease, release
 from seedbed_server.store import episodes
 from seedbed_server.store.rows import CompletionEnd, CompletionRow, EpisodeRow
 
@@ -231,11 +231,12 @@ class Leases:
             return
         if counted.population != population.number:
             return
-        before = rewarded_members(population)
+        nothing = not any(tally.rewards for tally in population.tallies)
         if counted.episode.implicit and counted.total is not None:
             self.counts.implicit_rewarded += not has_reward(population, counted.episode.id)
         self._population = apply(population, counted)
-        if rewarded_members(self._population) != before or self._is_due():
+        # Deadlines mean something from the first reward on.
+        if nothing or self._is_due():
             self._changed.set()
 
     async def _new_episode(self, wish: Wish) -> EpisodeRow:

@@ -113,6 +113,10 @@ def _benefit(plan: Plan, facts: Facts, beside: list[tuple[str | None, float]]) -
     elif plan.estimator_name == "group-baseline":
         compared = residuals(rewarded, plan.baseline(facts.history))
         control_values = [reward - plan.baseline(facts.history)(group) for group, reward in beside]
-    scatter = scatter_within(compared) or scatter_of_controls(control_values)
-    found = benefit(compared, estimate, scatter)
+    try:
+        scatter = scatter_within(compared) or scatter_of_controls(control_values)
+        found = benefit(compared, estimate, scatter)
+    except (ValueError, OverflowError):
+        # Differences that are no floats.
+        return None
     return found if found is not None and all(map(math.isfinite, astuple(found))) else None

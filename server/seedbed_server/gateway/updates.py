@@ -149,12 +149,21 @@ class Updates:
                 else:
                     await self._close()
         except _Halt as halt:
-            self._leases.hold()
-            self._leases.halted = str(halt)
-            for waiting in (self._asked, self._forced):
-                if waiting is not None:
-                    waiting.refuse(halted(str(halt)))
-            log.error("learning halted", reason=str(halt))
+            self._halt(str(halt))
+        except Exception as error:
+            log.exception("learning failed")
+            self._halt(
+                f"a fault of the server ended learning ({error!r}); its log says more. Nothing is explored "
+                "until it is started again"
+            )
+
+    def _halt(self, reason: str) -> None:
+        self._leases.hold()
+        self._leases.halted = reason
+        for waiting in (self._asked, self._forced):
+            if waiting is not None:
+                waiting.refuse(halted(reason))
+        log.error("learning halted", reason=reason)
 
     def ask_rollback(self, to_version: int, reason: str) -> Ask:
         """Asks the loop for an older version; who asks for the same meanwhile waits for the same.

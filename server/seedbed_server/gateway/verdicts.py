@@ -123,6 +123,9 @@ def decide(
         row = replace(row, population=place.population, weight=place.weight)
     rewards.insert(connection, row)
     if not verdict.counts:
+        if ended and all(item.population is None for item in before):
+            # What waited for this one comes too late as well.
+            rewards.discount(connection, episode.id)
         return Decided(verdict, episode, version, ended=ended)
     placed = {item.population for item in before} - {None}
     if waits == bool(placed) and before:
