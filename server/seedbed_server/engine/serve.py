@@ -132,7 +132,7 @@ async def _serve(engine: Any, config: EngineConfig, say: Any) -> int:
 
     service = EngineService(engine, config, description)
     server = grpc.aio.server(
-        options=[("grpc.max_receive_message_length", 64 << 20), ("grpc.max_send_message_length", 64 << 20)]
+        options=[("grpc.max_receive_message_length", 512 << 20), ("grpc.max_send_message_length", 64 << 20)]
     )
     engine_pb2_grpc.add_EngineServiceServicer_to_server(service, server)
     state = health.aio.HealthServicer()

@@ -34,7 +34,8 @@ LinkState: TypeAlias = Literal["starting", "ready", "down"]
 HEARTBEAT_SECONDS = 5.0
 CALL_SECONDS = 30.0
 RESTORE_SECONDS = 1800.0
-MAX_MESSAGE = 64 * 2**20
+MAX_MESSAGE = 512 * 2**20
+"""Bytes: a whole journal in one call, also one of 10,000 members a population."""
 
 
 class LinkError(RuntimeError):
