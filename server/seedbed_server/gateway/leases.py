@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -12,9 +11,8 @@ import structlog
 
 from seedbed_server.gateway import ids
 from seedbed_server.gateway.episode_cache import EpisodeCache
-from seedbed_server.gateway.errors import ApiError, busy
+from seedbed_server.gateway.explored import Explored
 from seedbed_server.gateway.lease_types import (
-    Counts,
     Lease,
     Terms,
     Wish,
@@ -23,101 +21,34 @@ from seedbed_server.gateway.lease_types import (
     has_ended,
     unknown_episode,
 )
-from seedbed_server.gateway.populations import apply, has_reward
 from seedbed_server.gateway.verdicts import end_episode
-from seedbed_server.learner import close_reason, explores
-from seedbed_server.learner.closing import look_again
-from seedbed_server.learner.population import Population, lease, release
+from seedbed_server.learner import explores, lease
 from seedbed_server.store import episodes
 from seedbed_server.store.rows import CompletionEnd, CompletionRow, EpisodeRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import sqlalchemy as sa
 
-    from seedbed_server.gateway.guards import Pause
     from seedbed_server.gateway.plan import Plan
     from seedbed_server.gateway.verdicts import Counted
     from seedbed_server.store import Store
 
 __all__ = ["Lease", "Leases", "Wish"]
 
-MAX_SLEEP = 60.0
-
 log = structlog.get_logger(__name__)
 
 
-class Leases:
-    """Holds the open population in memory and hands out its members. The store stays the truth."""
+class Leases(Explored):
+    """Hands out the members of the open population to episodes. The store stays the truth."""
 
     def __init__(self, store: Store, hold_seconds: float, share: float, plan: Plan) -> None:
+        super().__init__(hold_seconds, plan.closing)
         self._store = store
-        self._hold_seconds = hold_seconds
         self._share = share
-        self._rules, self._closing = plan.rewards, plan.closing
+        self._rules = plan.rewards
         self.cache = EpisodeCache(store)
-        self.counts = Counts()
         self.version = 0
         """Of the live weights."""
-        self._population: Population | None = None
-        self._early: dict[tuple[int, str], Counted] = {}
-        self._open = asyncio.Event()
-        self.halted: str | None = None
-        """Why nothing is explored any more, if so."""
-        self.paused: Pause | None = None
-        """Why nothing is explored for now, if so."""
-        self._changed = asyncio.Event()
-
-    def is_paused(self) -> bool:
-        """Whether the live model answers everything."""
-        return self.paused is not None
-
-    @property
-    def population(self) -> Population | None:
-        """The population that explores, or None before the first engine start."""
-        return self._population
-
-    def explore(self, population: Population) -> None:
-        """Opens the gate for a population."""
-        # What was rewarded since it was read: episodes that went on over the update.
-        for (number, _), counted in self._early.items():
-            if number == population.number:
-                population = apply(population, counted)
-        self._early = {key: value for key, value in self._early.items() if key[0] > population.number}
-        self._population = population
-        self._changed.set()
-        self._open.set()
-
-    def hold(self) -> None:
-        """New episodes wait until `explore` is called again: an update is on its way."""
-        self._open.clear()
-
-    def poke(self) -> None:
-        """Lets `due` look again."""
-        self._changed.set()
-
-    async def due(self, also: Callable[[], bool]) -> None:
-        """Returns when the population can be closed, or when `also` is true after a `poke`."""
-        while not (also() or self._is_due()):
-            self._changed.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._look_again()):
-                    await self._changed.wait()
-
-    def _is_due(self) -> bool:
-        population = self._population
-        if population is None or self.paused is not None:
-            return False
-        return close_reason(population, time.time(), self._closing) is not None
-
-    def _look_again(self) -> float | None:
-        population = self._population
-        if population is None or self.paused is not None:
-            return None
-        seconds = look_again(population, time.time(), self._closing)
-        # The clock of the wall may be set: nothing is slept through.
-        return None if seconds is None else min(max(seconds, 0.001), MAX_SLEEP)
 
     async def take(self, wish: Wish, route: str, prefix: str = ids.CHAT_PREFIX, choices: int = 1) -> Lease:
         """Finds or opens the episode of a request and starts writing it down.
@@ -160,7 +91,7 @@ class Leases:
         try:
             await self._store.write(lambda connection: episodes.insert(connection, episode))
         except BaseException:
-            self._release(episode)
+            self.release(episode)
             raise
         self.counts.opened += 1
         self.cache.put(episode)
@@ -191,7 +122,7 @@ class Leases:
             if population is None or newest.member is None or newest.population != population.number:
                 return newest
             if newest.id not in population.tallies[newest.member].rewards:
-                self._release(newest)
+                self.release(newest)
         return newest
 
     async def expire(self, idle_seconds: float | None = None) -> int:
@@ -214,30 +145,13 @@ class Leases:
         if not lease.is_new:
             return
         episode = lease.episode
-        self._release(episode)
+        self.release(episode)
         self.cache.put(replace(episode, status="dropped"))
         self._later(lambda connection: episodes.drop(connection, episode.id))
 
     def end(self, lease: Lease, end: CompletionEnd) -> None:
         """Writes down how a completion ended; nobody waits for it."""
         self._later(lambda connection: episodes.end_completion(connection, lease.completion_id, end))
-
-    def note(self, counted: Counted) -> None:
-        """Tells the population in memory what is on disk of one episode's rewards."""
-        population = self._population
-        if population is None or counted.population > population.number:
-            # It is open in the store already, and explores as soon as the update before it is applied.
-            self._early[counted.population, counted.episode.id] = counted
-            return
-        if counted.population != population.number:
-            return
-        nothing = not any(tally.rewards for tally in population.tallies)
-        if counted.episode.implicit and counted.total is not None:
-            self.counts.implicit_rewarded += not has_reward(population, counted.episode.id)
-        self._population = apply(population, counted)
-        # Deadlines mean something from the first reward on.
-        if nothing or self._is_due():
-            self._changed.set()
 
     async def _new_episode(self, wish: Wish) -> EpisodeRow:
         now, episode_id, implicit = time.time(), ids.episode_id(), wish.client is not None
@@ -247,7 +161,7 @@ class Leases:
                 episode_id, None, None, None, None, wish.group, "open", now,
                 implicit=implicit, client=wish.client, version=self.version,
             )  # fmt: skip
-        await self._gate()
+        await self.gate()
         if self.is_paused():
             # While it waited.
             return await self._new_episode(wish)
@@ -299,24 +213,6 @@ class Leases:
             episode = await self.cache.by_id(episode_id)
             if episode is not None:
                 await self.close(episode, "expired", idle_since)
-
-    def _release(self, episode: EpisodeRow) -> None:
-        population = self._population
-        if population is not None and episode.member is not None and episode.population == population.number:
-            self._population = release(population, episode.member, episode.group)
-
-    async def _gate(self) -> None:
-        if not self._open.is_set():
-            if self.halted is not None:
-                raise ApiError(503, self.halted, code="learning_halted", headers={"retry-after": "120"})
-            try:
-                async with asyncio.timeout(self._hold_seconds):
-                    await self._open.wait()
-            except TimeoutError:
-                raise busy(
-                    f"an update took longer than {self._hold_seconds:g} s; try again",
-                    5,
-                ) from None
 
     def _later(self, job: Any) -> None:
         task = asyncio.ensure_future(self._store.write(job))

@@ -11,24 +11,21 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-import grpc
-import grpc.aio
 import structlog
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
-from seedbed.v1 import engine_pb2 as pb
 from seedbed_server.gateway import guards, ledger
+from seedbed_server.gateway.applying import Applier, Halt
 from seedbed_server.gateway.errors import ApiError, busy, unavailable
 from seedbed_server.gateway.forcing import Force, refuse
-from seedbed_server.gateway.link_types import RESTORE_SECONDS, CallLost, Claim, LinkError, awaited
+from seedbed_server.gateway.link_types import Claim, LinkError
 from seedbed_server.gateway.populations import load_population
 from seedbed_server.gateway.rollback import Ask, halted, journal_rollback
 from seedbed_server.store import StoreError, journal
-from seedbed_server.store.lineage import update_of, updates_in_lineage
+from seedbed_server.store.lineage import updates_in_lineage
 from seedbed_server.store.rows import Applied, JournalRow, PopulationRow, RunRow
 
 if TYPE_CHECKING:
-    from seedbed.v1.engine_pb2_grpc import EngineServiceAsyncStub
+    from seedbed.v1 import engine_pb2 as pb
     from seedbed_server.gateway.engine_link import EngineLink
     from seedbed_server.gateway.leases import Leases
     from seedbed_server.gateway.metrics import Metrics
@@ -40,24 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["Updates"]
 
 log = structlog.get_logger(__name__)
-
-APPLY_SECONDS = 600.0
-REFUSALS = 3
-_TRANSIENT = {
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.DEADLINE_EXCEEDED,
-    grpc.StatusCode.CANCELLED,
-    grpc.StatusCode.RESOURCE_EXHAUSTED,
-    grpc.StatusCode.ABORTED,
-}
-
-
-class _Again(Exception):
-    """This attempt came to nothing; the next one may not."""
-
-
-class _Halt(Exception):
-    """The engine will not apply this record."""
 
 
 class Updates:
@@ -74,6 +53,7 @@ class Updates:
     ) -> None:
         self._store = store
         self._snapshots = snapshots
+        self._applier = Applier(store, snapshots)
         self._leases = leases
         self._plan = plan
         self._metrics = metrics
@@ -133,7 +113,9 @@ class Updates:
         try:
             while True:
                 if self._pending is not None:
-                    await self._apply(link, self._pending)
+                    assert self._loaded is not None
+                    start_digest = self._loaded.start_digest
+                    await self._applier.apply(link, self._pending, start_digest, self._publish)
                     self._pending = None
                     self._answer()
                 if self._next is not None:
@@ -148,7 +130,7 @@ class Updates:
                     await self._go_back(self._asked)
                 else:
                     await self._close()
-        except _Halt as halt:
+        except Halt as halt:
             self._halt(str(halt))
         except Exception as error:
             log.exception("learning failed")
@@ -286,8 +268,8 @@ class Updates:
             log.error("population not closed", error=str(error))
             if force is not None:
                 force.refuse(error)
-            self._next = self._leases.population
             await asyncio.sleep(2.0)
+            self._next = self._leases.population
             return
         if closed is None:
             await self._look()
@@ -318,78 +300,6 @@ class Updates:
         )
         if closed.outcome != "step":
             self._metrics.no_steps.labels(closed.outcome).inc()
-
-    async def _apply(self, link: EngineLink, row: JournalRow) -> None:
-        refused = 0
-        async for attempt in AsyncRetrying(
-            retry=retry_if_exception_type((_Again, ApiError, StoreError)),
-            wait=wait_random_exponential(multiplier=0.2, max=10.0),
-            before_sleep=_log_retry,
-            reraise=True,
-        ):
-            with attempt:
-                stub = await link.wait_ready(120.0)
-                try:
-                    if row.kind == journal.ROLLBACK:
-                        applied = await self._restore(stub, link, row)
-                    else:
-                        applied = await self._update(stub, link, row)
-                except (CallLost, grpc.aio.UsageError) as lost:
-                    # Its channel was closed under the call, or just before.
-                    raise _Again(f"version {row.version}: {lost}") from None
-                except grpc.aio.AioRpcError as error:
-                    link.suspect()
-                    what = f"version {row.version}: {error.code().name}: {error.details()}"
-                    if error.code() in _TRANSIENT:
-                        raise _Again(what) from None
-                    refused += 1
-                    if refused >= REFUSALS:
-                        raise _Halt(
-                            f"the engine refuses the {row.kind} to {what}. Nothing is explored until the "
-                            "server is started again; the journal has the record"
-                        ) from None
-                    link.condemn(f"it refuses the {row.kind} to {what}")
-                    raise _Again(what) from None
-                await self._publish(row, applied)
-
-    async def _update(self, stub: EngineServiceAsyncStub, link: EngineLink, row: JournalRow) -> Applied:
-        record = update_of(row)
-        request = pb.ApplyUpdateRequest(
-            term=link.term,
-            from_version=record.version - 1,
-            from_digest=record.from_digest,
-            record=record,
-        )
-        answer = await awaited(stub.ApplyUpdate(request, timeout=APPLY_SECONDS))
-        return Applied(
-            applied_at=time.time(),
-            digest=answer.state.digest,
-            seconds=answer.seconds,
-            update_seconds=answer.update_seconds,
-            digest_seconds=answer.digest_seconds,
-            cosine=answer.cosine if answer.HasField("cosine") else None,
-            retracted=answer.retracted,
-        )
-
-    async def _restore(self, stub: EngineServiceAsyncStub, link: EngineLink, row: JournalRow) -> Applied:
-        run = self._loaded
-        assert run is not None
-        rows = await self._store.read(journal.whole)
-        way = await self._snapshots.way_to(rows, row.version, run.start_digest)
-        begun = time.monotonic()
-        try:
-            answer = await awaited(stub.Restore(way.request(link.term), timeout=RESTORE_SECONDS))
-        except grpc.aio.AioRpcError as error:
-            if error.code() not in _TRANSIENT and way.folder:
-                # If it was the snapshot, the next attempt goes another way.
-                await self._snapshots.recheck(way, rows, run.start_digest)
-            raise
-        if answer.state.digest != way.digest:
-            raise _Halt(
-                f"the engine made version {row.version} with the digest {answer.state.digest.hex()}, and "
-                f"{way.digest.hex()} is wanted; restore the store or the model from a backup"
-            )
-        return Applied(applied_at=time.time(), digest=answer.state.digest, seconds=time.monotonic() - begun)
 
     async def _publish(self, row: JournalRow, applied: Applied) -> None:
         await self._store.write(lambda connection: journal.mark_applied(connection, row.version, applied))
@@ -424,8 +334,3 @@ def _run_of(loaded: pb.DescribeResponse, settings: dict[str, object]) -> RunRow:
         settings=dict(settings),
         term=0,
     )
-
-
-def _log_retry(state: RetryCallState) -> None:
-    problem = state.outcome.exception() if state.outcome else None
-    log.warning("update not applied yet", reason=str(problem), attempt=state.attempt_number)
