@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -75,11 +76,17 @@ class StoreDesk:
         self.store = Store(self.path)
         self.memory = self.store.read_now(lambda connection: load_population(connection, self.plan.rewards))
 
-    def take(self, events: Sequence[Event]) -> None:
-        """Each event is a job of its own."""
-        waiting = [(event, self.store.submit(lambda c, event=event: self._job(c, event))) for event in events]
-        for event, future in waiting:
-            self._hear(event, future.result(30))
+    def take(self, events: Sequence[Event], together: int = 1) -> None:
+        """Up to `together` rewards in a row are a job of their own, and so is each closing."""
+        jobs: list[list[Event]] = []
+        for event in events:
+            last = jobs[-1] if jobs else []
+            if last and isinstance(event, Post) and isinstance(last[0], Post) and len(last) < together:
+                last.append(event)
+            else:
+                jobs.append([event])
+        for job, future in [(job, self.store.submit(lambda c, job=job: self._job(c, job))) for job in jobs]:
+            self._hear(job, future.result(30))
 
     def final(self) -> tuple[object, ...]:
         """Everything that must not depend on the order."""
@@ -90,33 +97,32 @@ class StoreDesk:
     def close(self) -> None:
         self.store.close()
 
-    def _job(self, connection: sa.Connection, event: Event) -> Any:
-        if isinstance(event, Closes):
-            return ledger.close_population(
-                connection,
-                self.plan,
-                rank=1,
-                noise_version=1,
-                start_digest=RUN.start_digest,
-                now=NOW,
-                force=True,
-            )
-        try:
-            reward = bounded(event.reward, Bounds(-5, 5, clip=True))
-        except ValueError:
-            return None
-        given = Given(event.episode_id, event.completion_id, reward, event.reward_id)
-        return verdicts.decide(connection, Posted(given, None, event.final), self.plan.rewards, NOW)
+    def _job(self, connection: sa.Connection, events: Sequence[Event]) -> Any:
+        if isinstance(events[0], Closes):
+            run = {"rank": 1, "noise_version": 1, "start_digest": RUN.start_digest}
+            return ledger.close_population(connection, self.plan, **run, now=NOW, force=True)
+        posted = []
+        for event in events:
+            assert isinstance(event, Post)
+            with contextlib.suppress(ValueError):
+                reward = bounded(event.reward, Bounds(-5, 5, clip=True))
+                given = Given(event.episode_id, event.completion_id, reward, event.reward_id)
+                posted.append((event.name, Posted(given, None, event.final)))
+        decided = verdicts.decide(connection, [one for _, one in posted], self.plan.rewards, NOW)
+        return {name: one for (name, _), one in zip(posted, decided, strict=True)}
 
-    def _hear(self, event: Event, came: Any) -> None:
-        if isinstance(event, Closes):
-            if came is not None:
-                self.memory = came.following
-            return
-        self.answers[event.name] = "refused" if came is None else came.verdict.result
-        assert self.memory is not None
-        if came is not None and came.counted is not None and came.counted.population == self.memory.number:
-            self.memory = apply(self.memory, came.counted)
+    def _hear(self, events: Sequence[Event], came: Any) -> None:
+        for event in events:
+            if isinstance(event, Closes):
+                if came is not None:
+                    self.memory = came.following
+                continue
+            decided = came.get(event.name)
+            self.answers[event.name] = "refused" if decided is None else decided.verdict.result
+            counted = None if decided is None else decided.counted
+            assert self.memory is not None
+            if counted is not None and counted.population == self.memory.number:
+                self.memory = apply(self.memory, counted)
 
     def _stored(self, connection: sa.Connection) -> tuple[object, ...]:
         reward = tables.rewards.c

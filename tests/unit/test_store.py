@@ -108,7 +108,7 @@ def test_rows_come_back_as_they_went_in_seeds_of_64_bits_as_well(store: Store) -
     )
     assert store.read_now(lambda c: rewards.of_episode(c, "ep")) == [REWARD]
     assert store.read_now(lambda c: rewards.of_population(c, 0)) == [REWARD]
-    assert store.read_now(lambda c: episodes.find_completion(c, "c")) == "ep"
+    assert store.read_now(lambda c: episodes.find_owners(c, ["c", "d"])) == {"c": ("ep", 1)}
 
 
 def test_the_end_of_a_completion_keeps_tokens_reason_and_versions(store: Store) -> None:

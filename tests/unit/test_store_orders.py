@@ -81,9 +81,9 @@ def scenarios(draw: st.DrawFn) -> list[Event]:
     return events
 
 
-def run(desk: StoreDesk, events: list[Event]) -> tuple[object, ...]:
+def run(desk: StoreDesk, events: list[Event], together: int = 1) -> tuple[object, ...]:
     desk.begin()
-    desk.take(events)
+    desk.take(events, together)
     return desk.final()
 
 
@@ -94,8 +94,8 @@ def test_every_order_that_the_rules_call_equal_ends_the_same_in_the_store(
 ) -> None:
     expected = run(desk, events)
     generator = random.Random(seed)
-    for _ in range(3):
-        assert run(desk, another_order(events, generator)) == expected
+    for together in (1, 4, 64):
+        assert run(desk, another_order(events, generator), together) == expected
 
 
 @settings(max_examples=12, deadline=None)

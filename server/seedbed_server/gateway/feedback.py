@@ -28,10 +28,7 @@ from seedbed_server.gateway.ids import minted_at
 from seedbed_server.gateway.state import gateway_of
 
 if TYPE_CHECKING:
-    import sqlalchemy as sa
-
     from seedbed_server.gateway.association import Identity
-    from seedbed_server.gateway.plan import RewardRules
     from seedbed_server.gateway.state import Gateway
     from seedbed_server.gateway.verdicts import Decided, Posted
 
@@ -113,7 +110,8 @@ async def _decide(gateway: Gateway, posted: list[Posted], within: str | None) ->
     while waiting:
         places, now = tuple(waiting), time.time()
 
-        job = partial(_judge, [posted[place] for place in places], rules, now, within)
+        some = [posted[place] for place in places]
+        job = partial(verdicts.decide, posted=some, rules=rules, now=now, within=within)
         decided |= dict(zip(places, await gateway.store.write(job), strict=True))
         waiting = [place for place in places if _may_come(posted[place], decided[place], now)]
         for place in places:
@@ -122,12 +120,6 @@ async def _decide(gateway: Gateway, posted: list[Posted], within: str | None) ->
         if waiting:
             await asyncio.sleep(0.05)
     return [decided[place] for place in range(len(posted))]
-
-
-def _judge(
-    posted: list[Posted], rules: RewardRules, now: float, within: str | None, connection: sa.Connection
-) -> list[Decided]:
-    return [verdicts.decide(connection, one, rules, now, within) for one in posted]
 
 
 def _may_come(posted: Posted, decided: Decided, now: float) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from seedbed_server.gateway import guards
+from seedbed_server.gateway.reward_rows import RewardRows
 from seedbed_server.gateway.totals import totals
 from seedbed_server.learner import Given, Known, Target, Verdict, judge, staleness
 from seedbed_server.store import episodes, populations, rewards
@@ -76,33 +77,42 @@ class _Place:
 
 
 def decide(
-    connection: sa.Connection, posted: Posted, rules: RewardRules, now: float, within: str | None = None
-) -> Decided:
-    """Judges a reward and keeps what has to be kept of it. What lies outside `within` is unknown."""
+    connection: sa.Connection,
+    posted: Sequence[Posted],
+    rules: RewardRules,
+    now: float,
+    within: str | None = None,
+) -> list[Decided]:
+    """Judges rewards one after the other and keeps what has to be kept of them. What lies outside `within` is
+    unknown.
+    """
+    rows = RewardRows(connection, [one.given for one in posted])
+    decided = [_decide(rows, one, rules, now, within) for one in posted]
+    rows.flush()
+    return decided
+
+
+def _decide(rows: RewardRows, posted: Posted, rules: RewardRules, now: float, within: str | None) -> Decided:
     given = posted.given
-    episode = _target_episode(connection, given)
+    episode = rows.target(given)
     if episode is None or within not in (None, episode.id):
         return Decided(judge(given, None, None, None), None, None)
-    before = rewards.of_episode(connection, episode.id)
-    opened = populations.find_open(connection)
-    origin = _origin(connection, episode, opened)
-    place = _place(connection, episode, origin, opened, before, rules)
-    same_id = None if given.reward_id is None else _known(rewards.by_id(connection, given.reward_id))
+    connection, before, origin = rows.connection, rows.counting(episode.id), rows.origin(episode)
+    place = _place(connection, episode, origin, rows.opened, before, rules)
     current = next((row for row in before if _aim(row) == (given.completion_id, given.choice)), None)
-    target = Target(
-        episode.id, given.completion_id, episode.population, place.population is not None, given.choice
-    )
-    verdict = judge(given, target, same_id, _known(current))
+    is_open = place.population is not None
+    target = Target(episode.id, given.completion_id, episode.population, is_open, given.choice)
+    verdict = judge(given, target, _known(rows.by_id(given.reward_id)), _known(current))
     if verdict.store and place.message is not None:
-        verdict = replace(
-            verdict,
-            message=place.message if verdict.result == "late" else f"{verdict.message}; {place.message}",
-        )
+        late = verdict.result == "late"
+        verdict = replace(verdict, message=place.message if late else f"{verdict.message}; {place.message}")
     version = None if origin is None else origin.version
     if not verdict.store:
         return Decided(verdict, episode, version)
-    if verdict.counts and current is not None:
-        rewards.supersede(connection, episode.id, given.completion_id, given.choice)
+    had_ended = episode.status != "open"
+    if posted.final:
+        episode = rows.end(episode, now)
+    ended = episode.status != "open" and not had_ended
     row = RewardRow(
         reward_id=given.reward_id,
         episode_id=episode.id,
@@ -115,24 +125,23 @@ def decide(
         choice=given.choice,
         final=posted.final,
     )
-    after = [*(item for item in before if item is not current), row] if verdict.counts else before
-    had_ended, episode = episode.status != "open", _ended(connection, episode, now, posted.final)
-    ended = episode.status != "open" and not had_ended
-    waits = _waits(episode, after)
-    if verdict.counts and not waits:
-        row = replace(row, population=place.population, weight=place.weight)
-    rewards.insert(connection, row)
-    if not verdict.counts:
-        if ended and all(item.population is None for item in before):
-            # What waited for this one comes too late as well.
-            rewards.discount(connection, episode.id)
-        return Decided(verdict, episode, version, ended=ended)
     placed = {item.population for item in before} - {None}
+    if not verdict.counts:
+        rows.add(row, None)
+        if ended and not placed:
+            # What waited for this one comes too late as well.
+            rows.discount(episode.id)
+        return Decided(verdict, episode, version, ended=ended)
+    waits = _waits(episode, [*(item for item in before if item is not current), row])
+    if not waits:
+        row = replace(row, population=place.population, weight=place.weight)
+    rows.add(row, current)
     if waits == bool(placed) and before:
         # What waited counts from now on, or what counted waits for more.
-        rewards.place(connection, episode.id, row.population, row.weight)
+        rows.place(episode.id, row.population, row.weight)
     if waits:
         return Decided(verdict, episode, version, _withdrawn(episode, placed))
+    after = rows.counting(episode.id)
     counted = _counted(connection, episode, place, after, rules, had_ended=had_ended)
     pause = None
     if episode.population is None and not placed and counted.total is not None:
@@ -156,7 +165,8 @@ def end_episode(
     episode = episodes.find(connection, episode_id)
     assert episode is not None
     opened = populations.find_open(connection)
-    place = _place(connection, episode, _origin(connection, episode, opened), opened, rows, rules)
+    origin = None if episode.population is None else populations.find(connection, episode.population)
+    place = _place(connection, episode, origin, opened, rows, rules)
     if place.population is None:
         rewards.discount(connection, episode_id)
         return True, None
@@ -231,37 +241,6 @@ def _withdrawn(episode: EpisodeRow, placed: set[int | None]) -> Counted | None:
 def _waits(episode: EpisodeRow, rows: Sequence[RewardRow]) -> bool:
     """Whether more rewards are announced for an episode that has not ended."""
     return episode.status == "open" and any(row.final is False for row in rows)
-
-
-def _ended(connection: sa.Connection, episode: EpisodeRow, now: float, final: bool | None) -> EpisodeRow:
-    if final and episodes.end(connection, episode.id, "closed", now):
-        return replace(episode, status="closed", ended_at=now)
-    return episode
-
-
-def _origin(
-    connection: sa.Connection, episode: EpisodeRow, opened: PopulationRow | None
-) -> PopulationRow | None:
-    if episode.population is None:
-        return None
-    if opened is not None and opened.number == episode.population:
-        return opened
-    return populations.find(connection, episode.population)
-
-
-def _target_episode(connection: sa.Connection, given: Given) -> EpisodeRow | None:
-    episode_id = given.episode_id
-    if given.completion_id is not None:
-        owner = episodes.find_completion(connection, given.completion_id)
-        if episode_id is not None and episode_id != owner:
-            return None
-        episode_id = owner
-    if given.choice is not None:
-        choices = episodes.find_choices(connection, given.completion_id or "")
-        if choices is None or not 0 <= given.choice < choices:
-            return None
-    episode = None if episode_id is None else episodes.find(connection, episode_id)
-    return None if episode is None or episode.status == "dropped" else episode
 
 
 def _aim(row: RewardRow) -> tuple[str | None, int | None]:

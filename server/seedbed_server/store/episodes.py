@@ -10,7 +10,7 @@ from seedbed_server.store import tables
 from seedbed_server.store.rows import CompletionEnd, CompletionRow, EpisodeRow, columns, to_row
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
 __all__ = [
     "completion_order",
@@ -22,8 +22,8 @@ __all__ = [
     "expired",
     "find",
     "find_by_key",
-    "find_choices",
-    "find_completion",
+    "find_many",
+    "find_owners",
     "idle",
     "insert",
     "insert_completion",
@@ -105,10 +105,17 @@ def count_completions(connection: sa.Connection, episode_id: str) -> int:
     return int(connection.execute(query).scalar_one())
 
 
-def find_choices(connection: sa.Connection, completion_id: str) -> int | None:
-    """How many choices a completion was asked for."""
-    query = sa.select(tables.completions.c.choices).where(tables.completions.c.id == completion_id)
-    return connection.execute(query).scalar_one_or_none()
+def find_many(connection: sa.Connection, episode_ids: Collection[str]) -> dict[str, EpisodeRow]:
+    """The episodes of some ids, dropped ones as well; those that are not known are left out."""
+    query = sa.select(tables.episodes).where(tables.episodes.c.id.in_(episode_ids))
+    return {row.id: to_row(EpisodeRow, row) for row in connection.execute(query)} if episode_ids else {}
+
+
+def find_owners(connection: sa.Connection, completion_ids: Collection[str]) -> dict[str, tuple[str, int]]:
+    """The episode of each of some completions, and how many choices it was asked for."""
+    done = tables.completions.c
+    query = sa.select(done.id, done.episode_id, done.choices).where(done.id.in_(completion_ids))
+    return {row[0]: (row[1], row[2]) for row in connection.execute(query)} if completion_ids else {}
 
 
 def conversations(connection: sa.Connection, since: float) -> list[tuple[bytes, str, bytes, float]]:
@@ -123,12 +130,6 @@ def conversations(connection: sa.Connection, since: float) -> list[tuple[bytes, 
         .order_by(done.finished_at)
     )
     return [(row[0], row[1], row[2], row[3]) for row in connection.execute(query)]
-
-
-def find_completion(connection: sa.Connection, completion_id: str) -> str | None:
-    """The episode of a completion."""
-    query = sa.select(tables.completions.c.episode_id).where(tables.completions.c.id == completion_id)
-    return connection.execute(query).scalar_one_or_none()
 
 
 def of_population(connection: sa.Connection, population: int) -> list[EpisodeRow]:

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import sqlalchemy as sa
 
 from seedbed_server.store import tables
 from seedbed_server.store.rows import RewardRow, columns, to_row
 
-__all__ = ["by_id", "discount", "insert", "of_episode", "of_population", "place", "supersede"]
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+__all__ = [
+    "by_id",
+    "by_ids",
+    "discount",
+    "insert",
+    "of_episode",
+    "of_episodes",
+    "of_population",
+    "place",
+    "supersede",
+]
 
 
-def insert(connection: sa.Connection, reward: RewardRow) -> None:
-    """Adds a reward."""
-    connection.execute(sa.insert(tables.rewards).values(**columns(reward)))
+def insert(connection: sa.Connection, *added: RewardRow) -> None:
+    """Adds rewards in their order."""
+    connection.execute(sa.insert(tables.rewards), [columns(reward) for reward in added])
 
 
 def supersede(
@@ -32,6 +47,25 @@ def by_id(connection: sa.Connection, reward_id: str) -> RewardRow | None:
         sa.select(tables.rewards).where(tables.rewards.c.reward_id == reward_id)
     ).one_or_none()
     return None if row is None else to_row(RewardRow, row)
+
+
+def by_ids(connection: sa.Connection, reward_ids: Collection[str]) -> dict[str, RewardRow]:
+    """The rewards that were posted under some reward_ids."""
+    query = sa.select(tables.rewards).where(tables.rewards.c.reward_id.in_(reward_ids))
+    return {row.reward_id: to_row(RewardRow, row) for row in connection.execute(query)} if reward_ids else {}
+
+
+def of_episodes(connection: sa.Connection, episode_ids: Collection[str]) -> dict[str, list[RewardRow]]:
+    """The rewards of some episodes that count, their completions' too, oldest first."""
+    found: dict[str, list[RewardRow]] = {name: [] for name in episode_ids}
+    query = (
+        sa.select(tables.rewards)
+        .where(tables.rewards.c.episode_id.in_(episode_ids), tables.rewards.c.counts)
+        .order_by(tables.rewards.c.id)
+    )
+    for row in connection.execute(query) if episode_ids else ():
+        found[row.episode_id].append(to_row(RewardRow, row))
+    return found
 
 
 def place(connection: sa.Connection, episode_id: str, population: int | None, weight: float | None) -> None:
