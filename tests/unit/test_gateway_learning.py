@@ -218,6 +218,23 @@ async def test_a_batch_is_judged_in_its_order_and_kept_in_one_commit(tmp_path: P
         assert population.tallies[other["member"]].rewards[other["episode_id"]].reward == 3.0
 
 
+async def test_a_batch_under_a_session_key_is_for_its_episode_alone(tmp_path: Path) -> None:
+    async with running(tmp_path, population_size=2) as it:
+        opened = (await it.http.post("/v1/episodes")).json()
+        other = await lease(it)
+        headers = {"authorization": f"Bearer {opened['api_key']}"}
+        foreign = {"rewards": [{"reward": 1.0}, {"episode_id": other["episode_id"], "reward": 1.0}]}
+        response = await it.http.post("/v1/feedback/batch", json=foreign, headers=headers)
+        assert (response.status_code, response.json()["error"]["param"]) == (403, "rewards.1.episode_id")
+        mixed = {"rewards": [{"reward": 1.0}, {"completion_id": other["completion_id"], "reward": 1.0}]}
+        response = await it.http.post("/v1/feedback/batch", json=mixed, headers=headers)
+        assert [item["result"] for item in response.json()["data"]] == ["accepted", "unknown"]
+        final = {"rewards": [{"reward": 2.0, "final": True}]}
+        response = await it.http.post("/v1/feedback/batch", json=final, headers=headers)
+        assert response.json()["data"][0]["result"] == "replaced"
+        assert (await it.http.get(f"/v1/episodes/{opened['id']}")).json()["status"] == "closed"
+
+
 @pytest.mark.parametrize(
     ("body", "param"),
     [

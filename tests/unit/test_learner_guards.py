@@ -23,7 +23,7 @@ from seedbed_server.learner import (
 )
 from seedbed_server.learner.drop import Alarm, Best, from_json, restart, to_json
 from seedbed_server.learner.population import reward_episode
-from seedbed_server.learner.watch import dropped_shares, expected_norm
+from seedbed_server.learner.watch import dropped_shares, expected_norm, rewards_by_duration
 from tests.reference import noise
 
 RULES = DropRules(bound=0.02, run_length=1000, block=50, error=0.05)
@@ -207,3 +207,13 @@ def test_dropped_shares_are_by_member() -> None:
 def test_limits_that_cannot_be_reached_are_refused(arguments: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Limits(**arguments)
+
+
+def test_rewards_by_duration_are_means_of_equal_parts_in_the_order_of_time() -> None:
+    episodes = [(float(seconds), seconds / 10) for seconds in range(10)]
+    np.random.default_rng(0).shuffle(episodes)
+    parts = rewards_by_duration(episodes)
+    assert [part.episodes for part in parts] == [2, 3, 2, 3]
+    assert [part.longest for part in parts] == [1.0, 4.0, 6.0, 9.0]
+    assert [part.reward_mean for part in parts] == pytest.approx([0.05, 0.3, 0.55, 0.8])
+    assert rewards_by_duration(episodes[:3]) == ()

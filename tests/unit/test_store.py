@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
 
 from seedbed_server.store import (
@@ -28,6 +30,7 @@ from seedbed_server.store import (
     runs,
     tables,
 )
+from seedbed_server.store.database import MIGRATIONS
 from seedbed_server.store.rows import (
     Applied,
     CompletionEnd,
@@ -88,6 +91,30 @@ def test_the_tables_that_the_migrations_make_are_the_tables_that_the_code_uses(s
         return list(compare_metadata(context, tables.metadata))
 
     assert store.read_now(differences) == []
+
+
+def test_rewards_of_an_older_store_count_where_their_episodes_did(path: Path) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    engine = sa.create_engine(f"sqlite:///{path}")
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0003")
+        for statement in (
+            "INSERT INTO populations (number, version, sigma, episodes_per_member, opened_at) "
+            "VALUES (3, 2, 0.1, 1, 1.0)",
+            "INSERT INTO episodes (id, population, member, status, created_at) "
+            "VALUES ('a', 3, 0, 'open', 1.0), ('live', NULL, NULL, 'open', 1.0)",
+            "INSERT INTO rewards (episode_id, reward, result, counts, created_at) "
+            "VALUES ('a', 1.0, 'replaced', 1, 1.0), ('a', 2.0, 'late', 0, 1.0), "
+            "('live', 3.0, 'accepted', 1, 1.0)",
+        ):
+            connection.exec_driver_sql(statement)
+    engine.dispose()
+    with Store(path) as store:
+        assert [row.reward for row in store.read_now(lambda c: rewards.of_population(c, 3))] == [1.0]
+        (control,) = store.read_now(lambda c: rewards.of_episode(c, "live"))
+        assert (control.population, control.final) == (None, None)
 
 
 def test_sqlite_writes_ahead_and_waits_for_the_disk(store: Store, path: Path) -> None:

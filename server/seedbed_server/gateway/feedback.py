@@ -118,15 +118,27 @@ async def _decide(gateway: Gateway, posted: list[Posted], within: str | None) ->
             if place not in waiting:
                 _note(gateway, decided[place])
         if waiting:
-            await asyncio.sleep(0.05)
+            await _come(gateway, [posted[place] for place in waiting])
     return [decided[place] for place in range(len(posted))]
 
 
+async def _come(gateway: Gateway, posted: list[Posted]) -> None:
+    """Returns when one of the targets is on record, or when all of them have had their time."""
+    job = partial(verdicts.any_known, posted=posted)
+    while any(_is_new(one, time.time()) for one in posted):
+        await asyncio.sleep(0.05)
+        if await gateway.store.read(job):
+            return
+
+
 def _may_come(posted: Posted, decided: Decided, now: float) -> bool:
+    return decided.verdict.result == "unknown" and _is_new(posted, now)
+
+
+def _is_new(posted: Posted, now: float) -> bool:
+    """Whether the id is so new that what it names may still be on its way to the disk."""
     name = posted.given.completion_id or posted.given.episode_id
-    if decided.verdict.result != "unknown" or name is None:
-        return False
-    at = minted_at(name)
+    at = None if name is None else minted_at(name)
     return at is not None and -WAIT_SECONDS < now - at < WAIT_SECONDS
 
 

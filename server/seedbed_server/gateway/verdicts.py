@@ -10,7 +10,7 @@ from seedbed_server.gateway.reward_rows import RewardRows
 from seedbed_server.gateway.totals import totals
 from seedbed_server.learner import Given, Known, Target, Verdict, judge, staleness
 from seedbed_server.store import episodes, populations, rewards
-from seedbed_server.store.lineage import rollbacks
+from seedbed_server.store.lineage import rolled_back_within
 from seedbed_server.store.rows import EpisodeRow, PopulationRow, RewardRow
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from seedbed_server.gateway.guards import Pause
     from seedbed_server.gateway.plan import RewardRules
 
-__all__ = ["Counted", "Decided", "Posted", "decide", "end_episode"]
+__all__ = ["Counted", "Decided", "Posted", "any_known", "decide", "end_episode"]
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,12 @@ def decide(
     decided = [_decide(rows, one, rules, now, within) for one in posted]
     rows.flush()
     return decided
+
+
+def any_known(connection: sa.Connection, posted: Sequence[Posted]) -> bool:
+    """Whether the target of one of some rewards is on record."""
+    rows = RewardRows(connection, [one.given for one in posted])
+    return any(rows.target(one.given) is not None for one in posted)
 
 
 def _decide(rows: RewardRows, posted: Posted, rules: RewardRules, now: float, within: str | None) -> Decided:
@@ -203,7 +209,7 @@ def _place(
     behind = opened.version - origin.version
     if bound is not None:
         return _Place(opened.number, behind, bound.weight)
-    if any(origin.version < made <= opened.version for made in rollbacks(connection)):
+    if behind and rolled_back_within(connection, origin.version, opened.version):
         return _Place(
             None,
             message=f"the model was rolled back since version {origin.version}: the reward is on record and "

@@ -34,6 +34,7 @@ __all__ = [
     "record_of",
     "require_sound",
     "rollbacks",
+    "rolled_back_within",
     "update_of",
     "updates_in_lineage",
 ]
@@ -88,6 +89,15 @@ def rollbacks(connection: sa.Connection) -> dict[int, int]:
         version: int(RollbackRecord.FromString(data).to_version)
         for version, data in connection.execute(query)
     }
+
+
+def rolled_back_within(connection: sa.Connection, after: int, upto: int) -> bool:
+    """Whether a rollback made one of the versions above `after`, up to `upto`."""
+    version = tables.journal.c.version
+    query = (
+        sa.select(version).where(version > after, version <= upto, tables.journal.c.kind == ROLLBACK).limit(1)
+    )
+    return connection.execute(query).scalar_one_or_none() is not None
 
 
 def lineage_versions(back: Mapping[int, int], version: int) -> list[int]:
