@@ -231,6 +231,8 @@ class StatusAnswer(_Open):
     sigma: float | None
     alpha: float
     last_update: dict[str, Any] | None
+    last_population: dict[str, Any] | None
+    learning: dict[str, Any]
     episodes: dict[str, int]
     tokens: dict[str, int]
     engine: Literal["ready", "starting", "down"]
