@@ -87,6 +87,11 @@ class LearningSettings(BaseSettings):
     alpha: NotNegative = Field(1e-2, description="Size of a step at the start; 0: explore and never learn.")
     alpha_floor: NotNegative = Field(0.0, description="Alpha at the end of its schedule.")
     alpha_schedule: ScheduleName = Field("constant", description="How alpha moves.")
+    anchor_decay: float = Field(
+        0.0, ge=0, lt=1, allow_inf_nan=False,
+        description="Share of the way back to the base weights that each update goes, against forgetting; in "
+        "proportion to alpha where that moves. 0: off.",
+    )  # fmt: skip
     warmup_updates: Count = Field(0, description="Updates before schedules start to fall.")
     total_updates: int = Field(100, ge=1, description="Updates after which schedules have reached the floor.")
     schedule_begin: AwareDatetime | None = Field(

@@ -154,6 +154,7 @@ def record_of(
     matrix: float = 2.0**-14,
     vector: float = 2.0**-12,
     stochastic: bool = False,
+    decay: float = 0.0,
 ) -> engine_pb2.UpdateRecord:
     """An update record from coefficients by seed."""
     return engine_pb2.UpdateRecord(
@@ -164,5 +165,6 @@ def record_of(
         coefficients=bytes(c % 256 for c in coefficients.values()),
         matrix_multiplier=matrix,
         vector_multiplier=vector,
+        decay=decay,
         rounding=engine_pb2.ROUNDING_STOCHASTIC if stochastic else engine_pb2.ROUNDING_NEAREST,
     )

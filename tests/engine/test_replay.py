@@ -25,7 +25,7 @@ UPDATES = 52
 
 def _learned_records(client: Client, rng: random.Random) -> list[engine_pb2.UpdateRecord]:
     """Updates as a gateway makes them: populations of mirrored and of one-sided members, under a sigma that
-    falls, with requests in between."""
+    falls, with requests in between. The second half decays towards the base."""
     sigma, alpha = cosine(0.02, 0.002, UPDATES), cosine(0.02, 0.001, UPDATES)
     records = []
     for version in range(UPDATES):
@@ -46,13 +46,15 @@ def _learned_records(client: Client, rng: random.Random) -> list[engine_pb2.Upda
             )
             population = reward_episode(population, member.index, f"e{member.index}", None, rng.random())
         client.ask_all(asks)
-        step = make_step(population, zscore, alpha(version))
+        share = 0.02 if version >= UPDATES // 2 else 0.0
+        step = make_step(population, zscore, alpha(version), decay=share)
         assert isinstance(step, Step)
         record = record_of(
             version + 1,
             dict(zip(step.seeds, step.coefficients, strict=True)),
             matrix=step.matrix_multiplier,
             vector=step.vector_multiplier,
+            decay=step.decay,
         )
         record.from_digest = client.state.digest
         client.update(record)
@@ -90,19 +92,25 @@ def test_the_live_digest_is_the_one_that_the_reference_computes_from_the_checkpo
     base = reference.digest(state, base=b"", scope="full")
     assert client.description.base_digest == base
     assert client.state.digest == reference.digest(state, base=base, scope="full")
+    start = state
     for version in (1, 2, 3):
+        # With the third, the base weights come into it: read from the disk by the engine.
+        decay = 0.25 if version == 3 else 0.0
         record = record_of(
             version,
             {3: 100, 2**64 - 2: -127, 17: version},
             matrix=2.0**-20,
             vector=2.0**-18,
             stochastic=version != 2,
+            decay=decay,
         )
         reply = client.update(record)
         step = reference.Update(
-            version, (3, 2**64 - 2, 17), (100, -127, version), 2.0**-20, 2.0**-18, version != 2
+            version, (3, 2**64 - 2, 17), (100, -127, version), 2.0**-20, 2.0**-18, version != 2, decay
         )
-        state = {n: reference.updated(bits, n, role(n, bits.shape), step) for n, bits in state.items()}
+        state = {
+            n: reference.updated(bits, n, role(n, bits.shape), step, start[n]) for n, bits in state.items()
+        }
         assert client.state.digest == reference.digest(state, base=base, scope="full")
         if dtype == "bfloat16":
             print(f"cosine of the realised bfloat16 update with the exact one: {reply.cosine:.4f}")
@@ -164,6 +172,8 @@ def test_an_update_for_other_weights_or_of_a_past_term_is_refused(llama: Client)
         ({"vector_multiplier": float("inf")}, "vector_multiplier"),
         ({"noise_version": 2}, "noise_version"),
         ({"rank": 3}, "rank"),
+        ({"decay": 1.0}, "decay"),
+        ({"decay": -0.5}, "decay"),
     ],
 )
 def test_a_record_that_makes_no_sense_is_refused_by_field_and_changes_nothing(

@@ -93,6 +93,7 @@ class Update:
     matrix_multiplier: float
     vector_multiplier: float
     stochastic: bool = False
+    decay: float = 0.0
 
 
 def integer_sum(name: str, role: Role, shape: tuple[int, ...], update: Update) -> F64:
@@ -126,13 +127,17 @@ def narrow_stochastic(value: npt.NDArray[np.float32], random: U32) -> Bits:
     return (bits >> np.uint64(16)).astype(np.uint16)
 
 
-def updated(bits: Bits, name: str, role: Role, update: Update) -> Bits:
-    """Stored weights after one update; the dtype (uint32 or uint16) stays."""
+def updated(bits: Bits, name: str, role: Role, update: Update, base: Bits | None = None) -> Bits:
+    """Stored weights after one update; the dtype (uint32 or uint16) stays. A decay needs the base's bits."""
     w = widen(bits)
     k = np.float32(update.matrix_multiplier if role == "matrix" else update.vector_multiplier)
     t = (k * integer_sum(name, role, bits.shape, update).astype(np.float32)).astype(np.float32)
     if role == "norm":
         t = (w * t).astype(np.float32)
+    if update.decay:
+        assert base is not None
+        back = (widen(base) - w).astype(np.float32)
+        t = (t + (np.float32(update.decay) * back).astype(np.float32)).astype(np.float32)
     new = (w + t).astype(np.float32)
     if bits.dtype == np.uint32:
         return new.view(np.uint32)
@@ -142,12 +147,13 @@ def updated(bits: Bits, name: str, role: Role, update: Update) -> Bits:
     return narrow_stochastic(new, words(update.version, name, ROUNDING, index))
 
 
-def updated_exactly(bits: Bits, name: str, role: Role, update: Update) -> F64:
+def updated_exactly(bits: Bits, name: str, role: Role, update: Update, base: Bits | None = None) -> F64:
     """The float64 twin: the same step without any rounding but float64's."""
     w = widen(bits).astype(np.float64)
     k = update.matrix_multiplier if role == "matrix" else update.vector_multiplier
     t = k * integer_sum(name, role, bits.shape, update)
-    return w * (1.0 + t) if role == "norm" else w + t
+    back = 0.0 if base is None else update.decay * (widen(base).astype(np.float64) - w)
+    return (w * (1.0 + t) if role == "norm" else w + t) + back
 
 
 def element_sum(bits: Bits) -> int:

@@ -105,6 +105,8 @@ _UPDATE = {
     "vector_multiplier": float(np.float32(3e-5)),
 }
 
+_DECAY = float(np.float32(0.05))
+
 
 def updates() -> list[dict[str, Any]]:
     parameters: list[tuple[str, noise.Role, Any]] = [
@@ -132,6 +134,34 @@ def updates() -> list[dict[str, Any]]:
                 }
             )
     return found
+
+
+def decays() -> list[dict[str, Any]]:
+    """The same update with a decay, from weights that are not the base's."""
+    found = []
+    for case in updates():
+        base = bits_of(case["before"], case["shape"])
+        wide = (noise.widen(base) * np.float32(1.03125)).astype(np.float32)
+        before = wide.view(np.uint32) if case["dtype"] == "float32" else noise.narrow_nearest(wide)
+        update = noise.Update(
+            **{k: tuple(v) if isinstance(v, list) else v for k, v in _UPDATE.items()},  # type: ignore[arg-type]
+            stochastic=case["rounding"] == "stochastic",
+            decay=_DECAY,
+        )
+        after = noise.updated(before, case["name"], case["role"], update, base)
+        found.append(
+            {
+                **{key: case[key] for key in ("name", "role", "dtype", "rounding", "shape")},
+                "base": case["before"],
+                "before": _hex(before.ravel().tolist(), before.itemsize),
+                "after": _hex(after.ravel().tolist(), after.itemsize),
+            }
+        )
+    return found
+
+
+def decay() -> dict[str, Any]:
+    return {"decay": _DECAY.hex()}
 
 
 def update_record() -> dict[str, Any]:
@@ -189,6 +219,8 @@ VECTORS = {
     "rounding": rounding,
     "update_record": update_record,
     "updates": updates,
+    "decay": decay,
+    "decays": decays,
     "digests": digests,
 }
 

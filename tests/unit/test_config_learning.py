@@ -35,6 +35,8 @@ GUARDED = {"on_drop": "pause", "explore": 0.9}
         ({"reward_clip": True}, ["reward_clip", "reward_low or reward_high"]),
         ({"reward_low": "-inf"}, ["reward_low: '-inf'", "finite"]),
         ({"step_bound": 0}, ["step_bound: 0"]),
+        ({"anchor_decay": 1}, ["anchor_decay: 1", "less than 1"]),
+        ({"anchor_decay": -0.1}, ["anchor_decay: -0.1"]),
         ({"alpha_schedule": "linear", "alpha_floor": 1}, ["alpha_floor: 1", "at most 0.01"]),
         ({"schedule_begin": "2026-12-01T00:00Z"}, ["schedule_begin", "schedule_end as well"]),
         ({"schedule_end": "2026-12-01T00:00Z"}, ["schedule_end", "schedule_begin as well"]),

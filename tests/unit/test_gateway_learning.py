@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
+from seedbed.v1 import engine_pb2 as pb
 from seedbed_server.gateway import guards, ids
 from seedbed_server.learner import history
 from seedbed_server.store import episodes, learning, tables
@@ -412,6 +413,28 @@ async def test_the_same_seeds_come_again_and_clip_and_step_bound_hold(tmp_path: 
         assert last["limited"]
         assert last["expected_rms"] == pytest.approx(1e-4)
         assert (await it.status())["last_update"]["step"]["alpha"] < 0.5
+
+
+async def test_the_decay_towards_the_base_is_in_the_record_and_falls_with_alpha(tmp_path: Path) -> None:
+    options = {"anchor_decay": 0.05, "alpha": 0.5, "alpha_floor": 0.1, "alpha_schedule": "linear"}
+    async with running(tmp_path, total_updates=3, **options) as it:
+        for _ in range(3):
+            await it.population()
+        decays = [record.decay for record in it.engine.applied]
+        assert decays == [np.float32(0.05), np.float32(0.05 * 0.3 / 0.5), np.float32(0.05 * 0.1 / 0.5)]
+        updates = (await it.http.get("/v1/updates")).json()["data"]
+        assert [update["decay"] for update in updates] == decays
+        assert (await it.status())["last_update"]["step"]["decay"] == decays[-1]
+
+
+async def test_without_a_decay_the_record_says_nothing_of_one(tmp_path: Path) -> None:
+    async with running(tmp_path) as it:
+        await it.population()
+        (record,) = it.engine.applied
+        assert record.decay == 0
+        without = pb.UpdateRecord.FromString(record.SerializeToString())
+        without.ClearField("decay")
+        assert without.SerializeToString(deterministic=True) == record.SerializeToString(deterministic=True)
 
 
 async def test_schedules_go_by_date_where_dates_are_given(tmp_path: Path) -> None:

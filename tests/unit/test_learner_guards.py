@@ -1,6 +1,7 @@
 """The guards: false alarms by simulation, drops that are seen, steps and figures against their limits."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -167,6 +168,8 @@ def test_a_step_above_the_bound_is_made_shorter_in_its_direction() -> None:
     assert (short.seeds, short.coefficients, short.scale) == (step.seeds, step.coefficients, step.scale)
     assert short.alpha == pytest.approx(step.alpha / 4)
     assert short.matrix_multiplier == float(np.float32(step.matrix_multiplier / 4))
+    decaying = replace(step, decay=0.5)
+    assert limit_step(decaying, size / 4).decay == pytest.approx(0.125)
     for bound in (0.0, math.inf, 1e-80):
         with pytest.raises(ValueError, match="step_bound: "):
             limit_step(step, bound)

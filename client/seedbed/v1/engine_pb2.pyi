@@ -240,7 +240,7 @@ class PrepareMembersResponse(_message.Message):
     def __init__(self, resident: _Optional[int] = ...) -> None: ...
 
 class UpdateRecord(_message.Message):
-    __slots__ = ("version", "noise_version", "rank", "seeds", "coefficients", "matrix_multiplier", "vector_multiplier", "rounding", "sigma", "alpha", "from_digest")
+    __slots__ = ("version", "noise_version", "rank", "seeds", "coefficients", "matrix_multiplier", "vector_multiplier", "rounding", "sigma", "alpha", "from_digest", "decay")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     NOISE_VERSION_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
@@ -252,6 +252,7 @@ class UpdateRecord(_message.Message):
     SIGMA_FIELD_NUMBER: _ClassVar[int]
     ALPHA_FIELD_NUMBER: _ClassVar[int]
     FROM_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    DECAY_FIELD_NUMBER: _ClassVar[int]
     version: int
     noise_version: int
     rank: int
@@ -263,7 +264,8 @@ class UpdateRecord(_message.Message):
     sigma: float
     alpha: float
     from_digest: bytes
-    def __init__(self, version: _Optional[int] = ..., noise_version: _Optional[int] = ..., rank: _Optional[int] = ..., seeds: _Optional[_Iterable[int]] = ..., coefficients: _Optional[bytes] = ..., matrix_multiplier: _Optional[float] = ..., vector_multiplier: _Optional[float] = ..., rounding: _Optional[_Union[Rounding, str]] = ..., sigma: _Optional[float] = ..., alpha: _Optional[float] = ..., from_digest: _Optional[bytes] = ...) -> None: ...
+    decay: float
+    def __init__(self, version: _Optional[int] = ..., noise_version: _Optional[int] = ..., rank: _Optional[int] = ..., seeds: _Optional[_Iterable[int]] = ..., coefficients: _Optional[bytes] = ..., matrix_multiplier: _Optional[float] = ..., vector_multiplier: _Optional[float] = ..., rounding: _Optional[_Union[Rounding, str]] = ..., sigma: _Optional[float] = ..., alpha: _Optional[float] = ..., from_digest: _Optional[bytes] = ..., decay: _Optional[float] = ...) -> None: ...
 
 class ApplyUpdateRequest(_message.Message):
     __slots__ = ("term", "from_version", "from_digest", "record")

@@ -10,12 +10,14 @@ from typing import Any
 from torch import nn
 
 from seedbed_server.engine.address import Namespace
+from seedbed_server.engine.anchor import Anchor
 from seedbed_server.engine.config import EngineConfig
 from seedbed_server.engine.digest import element_sum, weights_digest
 from seedbed_server.engine.layout import Coverage, Kind, Layout, LayoutError, lay_out
 from seedbed_server.engine.perturb import Rows, rows_of
 from seedbed_server.engine.saving import Saving
 from seedbed_server.engine.slots import Factors, SlotTable
+from seedbed_server.engine.weights import WeightsError
 
 __all__ = ["CONFIG_VARIABLE", "Live", "configured", "live_of"]
 
@@ -52,6 +54,7 @@ class Live:
             each token, and for each row that the head sees.
         reached, head_reached: modules that perturbed some row so far, and whether the head did. (A tied
             head is the embedding's module, which says nothing of the head.)
+        base: the base weights on disk, once an update needed them.
         saving: the snapshot that is being written, during which the weights stand still.
         last: the record that made this version, and the answer that it got, so that repeating it is safe.
     """
@@ -74,6 +77,7 @@ class Live:
     head_taken: int = 0
     reached: set[int] = field(default_factory=set, repr=False)
     head_reached: bool = False
+    base: Anchor | None = field(default=None, repr=False)
 
     @classmethod
     def attach(cls, model: nn.Module, config: EngineConfig) -> Live:
@@ -107,6 +111,20 @@ class Live:
     def measure(self) -> bytes:
         """The digest of the weights as they are now; reads all of them."""
         return self._digest(self.base_digest)
+
+    def anchor(self) -> Anchor:
+        """The base weights on disk, proved to be those of the start. Raises WeightsError."""
+        if self.base is None or self.base.changed:
+            self.base = None
+            base = Anchor(self.layout, self.model_folder)
+            found = weights_digest(base.sums(), base=b"", scope=self.scope, dtype=self.dtype)
+            if found != self.base_digest:
+                raise WeightsError(
+                    f"decay: the weights in {self.model_folder} are not those that this engine started with "
+                    f"({found.hex()[:12]} found, {self.base_digest.hex()[:12]} wanted); put the model back"
+                )
+            self.base = base
+        return self.base
 
     def _digest(self, base: bytes) -> bytes:
         sums = ((p.name, p.shape, element_sum(p.data)) for p in self.layout)

@@ -18,6 +18,7 @@ import torch
 
 from seedbed.v1 import engine_pb2
 from seedbed_server.engine.address import Namespace
+from seedbed_server.engine.anchor import Anchor
 from seedbed_server.engine.live import Live, live_of
 from seedbed_server.engine.plugin import missing
 from seedbed_server.engine.saving import Saving
@@ -57,6 +58,7 @@ def step_of(record: engine_pb2.UpdateRecord, default_rounding: str) -> Step:
         stochastic=stochastic,
         noise_version=record.noise_version,
         rank=record.rank,
+        decay=record.decay,
     )
 
 
@@ -149,11 +151,13 @@ def _update(scheduler: Any, payload: dict[str, Any]) -> dict[str, Any]:
         raise FenceError(
             "record.from_digest: the record was made for other weights; replay the journal before it"
         )
+    # A base that cannot be used is refused before anything is written.
+    anchor = live.anchor() if step.decay else None
     called = time.perf_counter()
     with _changing_weights(scheduler, live) as retracted:
         started = time.perf_counter()
         tally = Tally() if live.dtype == "bfloat16" else None
-        _apply(live, step, tally)
+        _apply(live, step, tally, anchor)
         applied = time.perf_counter()
         digest = live.measure()
         measured = time.perf_counter()
@@ -196,6 +200,7 @@ def _restore(scheduler: Any, payload: dict[str, Any]) -> dict[str, Any]:
         _check_note(live, folder, payload["version"])
     # A folder that cannot be used is refused before anything is written.
     files = find_weights(live.layout, folder)
+    anchor = live.anchor() if any(step.decay for step in steps) else None
     with _changing_weights(scheduler, live):
         load_weights(live.layout, files)
         if not payload["folder"]:
@@ -209,7 +214,7 @@ def _restore(scheduler: Any, payload: dict[str, Any]) -> dict[str, Any]:
                     record.from_digest,
                     f"the version before {step.version} is not what its record says",
                 )
-            _apply(live, step, None)
+            _apply(live, step, None, anchor)
         digest = live.measure()
         if payload["digest"]:
             _demand(digest, payload["digest"], f"version {version} is not what was asked for")
@@ -234,9 +239,13 @@ def _demand(found: bytes, wanted: bytes, what: str) -> None:
         raise BrokenError(f"digest: {what} ({found.hex()} found, {wanted.hex()} wanted)")
 
 
-def _apply(live: Live, step: Step, tally: Tally | None) -> None:
+def _apply(live: Live, step: Step, tally: Tally | None, anchor: Anchor | None) -> None:
+    targets = [
+        Target(p.data, p.name, p.coverage, base=anchor.rows(p) if anchor and step.decay else None)
+        for p in live.layout.covered
+    ]
     with torch.no_grad():
-        apply_steps([Target(p.data, p.name, p.coverage) for p in live.layout.covered], step, tally)
+        apply_steps(targets, step, tally)
 
 
 def _refuse_broken(live: Live) -> None:

@@ -2,7 +2,8 @@
 
 For every parameter, theta += k * sum_s c_s E_s with int8 coefficients c and integer noise, so that the sum
 is an exact integer: no order of members, device or sharding can change it. Then, in this order and never
-fused, t = fl(k S); matrix and bias fl(w + t), norm fl(w + fl(w t)); one rounding to the live dtype.
+fused, t = fl(k S), for a norm fl(w t); with a decay d towards the base b, t = fl(t + fl(d fl(b - w)));
+fl(w + t); one rounding to the live dtype.
 
 `add(alpha=)`, `addcmul`, `addmm` and `torch.compile` may fuse a product and a sum into one rounding, which
 differs between devices; none of them is used here.
@@ -11,14 +12,15 @@ differs between devices; none of them is used here.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from seedbed_server.engine.layout import Coverage
-from seedbed_server.noise import NOISE_VERSION, Factor, Plan, Segment, check_seed, rounding_words
+from seedbed_server.engine.step import Step, StepError
+from seedbed_server.noise import Factor, Plan, Segment, rounding_words
 
 __all__ = ["Shard", "Step", "StepError", "Tally", "Target", "apply_step", "apply_steps"]
 
@@ -28,68 +30,6 @@ _BLOCK_ELEMENTS = 1 << 20
 """Elements that one pass works on: 4 MiB of float32, so that temporaries stay small and in the cache."""
 _DRAWN_TOGETHER = 1 << 16
 """Noise elements of a member that are drawn at once."""
-_MOST_MEMBERS = 1 << 16
-"""127 * 256 * 65,536 < 2^31: so many members sum exactly in int32."""
-
-
-class StepError(ValueError):
-    """A step that cannot be applied; the message names the field, the value and the remedy."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """What an update record says, in numbers.
-
-    Attributes:
-        version: the version that it makes; the key of stochastic rounding.
-        seeds: distinct seeds, each in [0, 2^64).
-        coefficients: one integer in [-127, 127] for each seed.
-        matrix_multiplier, vector_multiplier: float32 numbers; see seedbed.v1.UpdateRecord.
-        stochastic: round bfloat16 weights with random bits instead of to nearest.
-    """
-
-    version: int
-    seeds: tuple[int, ...]
-    coefficients: tuple[int, ...]
-    matrix_multiplier: float
-    vector_multiplier: float
-    stochastic: bool
-    noise_version: int = NOISE_VERSION
-    rank: int = 1
-
-    def __post_init__(self) -> None:
-        if self.version < 1:
-            raise StepError(f"version: {self.version} is made by no update; the first update makes version 1")
-        if self.noise_version != NOISE_VERSION:
-            raise StepError(
-                f"noise_version: {self.noise_version} is not spoken here (this is {NOISE_VERSION}); "
-                "replay with the release that wrote it"
-            )
-        if self.rank != 1:
-            raise StepError(f"rank: {self.rank} is not supported; use 1")
-        if not self.seeds:
-            raise StepError("seeds: none given; an update needs at least one")
-        if len(self.seeds) > _MOST_MEMBERS:
-            raise StepError(f"seeds: {len(self.seeds)} given; an update takes at most {_MOST_MEMBERS}")
-        for seed in self.seeds:
-            try:
-                check_seed(seed)
-            except ValueError as error:
-                raise StepError(str(error)) from None
-        if len(set(self.seeds)) != len(self.seeds):
-            raise StepError("seeds: one is given twice; add the coefficients of a seed into one")
-        if len(self.coefficients) != len(self.seeds):
-            raise StepError(
-                f"coefficients: {len(self.coefficients)} for {len(self.seeds)} seeds; give one for each seed"
-            )
-        if any(not -127 <= c <= 127 for c in self.coefficients):
-            raise StepError("coefficients: one is outside -127 to 127; quantise them against their largest")
-        for name in ("matrix_multiplier", "vector_multiplier"):
-            value = getattr(self, name)
-            if not math.isfinite(value):
-                raise StepError(f"{name}: {value} is not finite; lower alpha")
-            if torch.tensor(value, dtype=torch.float32).item() != value:
-                raise StepError(f"{name}: {value!r} is no float32 number; fold it to float32 first")
 
 
 @dataclass(frozen=True)
@@ -130,12 +70,15 @@ class Target:
         weight: float32 or bfloat16, [m, n] for a matrix and [n] otherwise; may be a strided view.
         name: Hugging Face name of the whole parameter.
         shard: where `weight` stands in the whole; the default is all of it.
+        base: the base weights of rows `first` to `last` (exclusive) of `weight`, of its dtype and device; a
+            step with a decay needs it.
     """
 
     weight: Tensor
     name: str
     coverage: Coverage
     shard: Shard = field(default_factory=Shard)
+    base: Callable[[int, int], Tensor] | None = None
 
     def segments(self) -> list[Segment]:
         """The noise that it needs, in the order in which it is used."""
@@ -153,7 +96,13 @@ def apply_steps(targets: Sequence[Target], step: Step, tally: Tally | None = Non
     """Updates parameters in place; those that are excluded stay.
 
     `tally` adds up the realised and the exact step where the dtype rounds (not for float32).
+
+    Raises StepError, before anything is written, for a step with a decay and a target without its base.
     """
+    if step.decay:
+        for target in targets:
+            if target.base is None and target.coverage is not Coverage.EXCLUDED:
+                raise StepError(f"decay: {step.decay:g} towards a base that {target.name} does not have")
     group: list[Target] = []
     size = 0
     for target in targets:
@@ -176,9 +125,10 @@ def apply_step(
     step: Step,
     shard: Shard | None = None,
     tally: Tally | None = None,
+    base: Callable[[int, int], Tensor] | None = None,
 ) -> None:
     """`apply_steps` for one target."""
-    apply_steps([Target(weight, name, coverage, shard or Shard())], step, tally)
+    apply_steps([Target(weight, name, coverage, shard or Shard(), base)], step, tally)
 
 
 def _apply_group(group: Sequence[Target], step: Step, tally: Tally | None) -> None:
@@ -206,6 +156,7 @@ def _matrix(target: Target, a: Tensor, b: Tensor, step: Step, tally: Tally | Non
     for first in range(0, rows, block):
         part = weight[first : first + block]
         t = _integer_sum(left[first : first + block], right).mul_(step.matrix_multiplier)
+        _pull(part, t, target, step, first)
         starts = [(shard.row + first + i) * width + shard.column for i in range(part.shape[0])]
         if width == columns:
             starts, shape = starts[:1], (1, part.numel())
@@ -223,7 +174,16 @@ def _vector(target: Target, values: Tensor, step: Step, tally: Tally | None) -> 
     t = total.mul_(step.vector_multiplier)
     if target.coverage is Coverage.NORM:
         t = weight.float() * t
+    _pull(weight, t, target, step, 0)
     _add(weight, t, target.name, step, [target.shard.row], (1, weight.shape[0]), tally)
+
+
+def _pull(part: Tensor, t: Tensor, target: Target, step: Step, first: int) -> None:
+    """Makes fl(t + fl(d fl(b - w))) of t, whose rows begin at `first`; leaves it as it is for d = 0."""
+    if step.decay:
+        assert target.base is not None
+        base = target.base(first, first + part.shape[0])
+        t.add_((base.float() - part.float()).mul_(step.decay))
 
 
 def _integer_sum(left: Tensor, right: Tensor) -> Tensor:

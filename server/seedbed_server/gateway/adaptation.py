@@ -207,5 +207,7 @@ def _check_record(a: Adaptation, record: pb.UpdateRecord, before: int) -> None:
         )
     if not (math.isfinite(record.matrix_multiplier) and math.isfinite(record.vector_multiplier)):
         raise AdaptationError(f"{where} has a multiplier that is not finite; export it again")
+    if not 0 <= record.decay < 1:
+        raise AdaptationError(f"{where} has a decay of {record.decay:g}, not 0 to below 1; export it again")
     if len(record.from_digest) != DIGEST_BYTES:
         raise AdaptationError(f"{where} does not say for which weights it was made; export it again")

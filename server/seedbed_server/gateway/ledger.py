@@ -173,7 +173,7 @@ def _step(
 ) -> tuple[Step | NoStep, bool]:
     """The step, and whether it had to be made shorter."""
     try:
-        step = make_step(population, plan.estimator(known), alpha, rank, quorum)
+        step = make_step(population, plan.estimator(known), alpha, rank, quorum, plan.decay(alpha))
         if plan.step_bound is None or isinstance(step, NoStep):
             return step, False
         shorter = limit_step(step, plan.step_bound)
@@ -223,5 +223,6 @@ def _record(
         "rounding": rounding,
         "sigma": step.sigma,
         "alpha": step.alpha,
+        "decay": step.decay,
     }
     return pb.UpdateRecord(**fields)

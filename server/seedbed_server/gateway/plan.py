@@ -58,6 +58,8 @@ class Plan:
     reuse: int
     sigma: Moves
     alpha: Moves
+    decay: Callable[[float], float]
+    """Share of the way back to the base weights, by the alpha of the step."""
     estimator_name: str
     estimator_options: dict[str, object]
     prior: float
@@ -111,6 +113,7 @@ def plan_from(settings: ServeSettings) -> Plan:
         reuse=settings.noise_reuse,
         sigma=_moves(settings, settings.sigma_schedule, settings.sigma, settings.sigma_floor),
         alpha=_moves(settings, settings.alpha_schedule, settings.alpha, settings.alpha_floor),
+        decay=_decay(settings.anchor_decay, settings.alpha),
         estimator_name=settings.estimator,
         estimator_options=options,
         prior=settings.prior,
@@ -128,6 +131,11 @@ def plan_from(settings: ServeSettings) -> Plan:
         limits=Limits(settings.least_spread, settings.most_dropped, settings.most_truncated),
         rounding=pb.ROUNDING_NEAREST if nearest else pb.ROUNDING_STOCHASTIC,
     )
+
+
+def _decay(share: float, start: float) -> Callable[[float], float]:
+    """In proportion to alpha, so that a schedule that ends learning ends the decay too."""
+    return lambda alpha: share * alpha / start if share and start else 0.0
 
 
 def _moves(settings: ServeSettings, kind: str, start: float, floor: float) -> Moves:

@@ -124,6 +124,7 @@ def update(row: JournalRow) -> dict[str, Any]:
         "episodes": row.episodes,
         "sigma": row.sigma,
         "alpha": row.alpha,
+        "decay": None if step is None else step.decay,
         "scale": row.scale,
         "seeds": None if step is None else len(step.seeds),
         "record_bytes": len(row.record),
@@ -139,7 +140,7 @@ def update(row: JournalRow) -> dict[str, Any]:
 def last_update(row: JournalRow) -> dict[str, Any]:
     """The same in short, for the status."""
     whole = update(row)
-    step = ("alpha", "sigma", "scale", "seeds", "record_bytes", "cosine")
+    step = ("alpha", "decay", "sigma", "scale", "seeds", "record_bytes", "cosine")
     head = ("version", "reward_mean", "reward_spread", "reward_min", "reward_max", "best_member", "members")
     return {
         **{name: whole[name] for name in head},

@@ -24,6 +24,8 @@ __all__ = ["NoStep", "Statistics", "Step", "fl32", "make_step", "quantise", "sta
 # A value of the noise is an integer of variance 8 over sqrt(8): a matrix entry is a product of two, a
 # vector's is one (noise specification 1).
 _VARIANCE = 8
+_BELOW_1 = 1 - 2.0**-24
+"""The largest float32 number below 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,8 @@ class Step:
     alpha: float
     members: int
     """The members that have a reward, stale ones included: N, unless one of those weighs less than 1."""
+    decay: float = 0.0
+    """A float32: the share of the way back to the base weights that the step goes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +76,28 @@ class NoStep:
 
 
 def make_step(
-    population: Population, estimator: Estimator, alpha: float, rank: int = 1, quorum: int = 0
+    population: Population,
+    estimator: Estimator,
+    alpha: float,
+    rank: int = 1,
+    quorum: int = 0,
+    decay: float = 0.0,
 ) -> Step | NoStep:
     """The step of a population, or the reason for none. `quorum`: own members that must have a reward.
 
-    Raises ValueError for an alpha that is negative, not finite, or too small or large for float32, and for a
-    rank below 1.
+    With a `decay`, theta += alpha (1/N) sum_i w_i sign_i E_i + decay (theta_0 - theta): weight decay that is
+    decoupled from the gradient (Loshchilov and Hutter, "Decoupled weight decay regularization", ICLR 2019,
+    algorithm 2), anchored at the base weights instead of 0.
+
+    Raises ValueError for an alpha that is negative, not finite, or too small or large for float32, for a rank
+    below 1, and for a decay outside [0, 1).
     """
     if not math.isfinite(alpha) or alpha < 0:
         raise ValueError(f"alpha: {alpha} cannot scale a step; use a finite number of at least 0")
     if rank < 1:
         raise ValueError(f"rank: {rank} is not a rank; use 1 or more")
+    if not 0 <= decay < 1:
+        raise ValueError(f"decay: {decay} is no share of the way to the base; use 0 to below 1")
     present = rewarded_members(population)
     if present < quorum and (present or population.stale):
         return NoStep("too_few_members")
@@ -106,7 +121,9 @@ def make_step(
     vector = fl32(alpha * scale / (count * math.sqrt(_VARIANCE)))
     if matrix == 0 or not math.isfinite(vector):
         raise ValueError(f"alpha: {alpha} leaves float32 once it is folded; use one nearer to 1e-3")
-    return Step(seeds, coefficients, scale, matrix, vector, population.sigma, alpha, len(estimate.weights))
+    members = len(estimate.weights)
+    share = min(fl32(decay), _BELOW_1)
+    return Step(seeds, coefficients, scale, matrix, vector, population.sigma, alpha, members, share)
 
 
 def quantise(values: Sequence[float]) -> tuple[tuple[int, ...], float] | None:

@@ -48,8 +48,8 @@ def expected_norm(step: Step, weights: int) -> float:
 def limit_step(step: Step, bound: float) -> Step:
     """The step, made shorter where its expected root mean square is above the bound, in the same direction.
 
-    alpha and both multipliers shrink by one factor; the journal then tells the alpha that was used. Raises
-    ValueError for a bound that is not finite and above 0, or that no float32 multiplier can keep.
+    alpha, both multipliers and decay shrink by one factor; the journal then tells the alpha that was used.
+    Raises ValueError for a bound that is not finite and above 0, or that no float32 multiplier can keep.
     """
     if not math.isfinite(bound) or bound <= 0:
         raise ValueError(f"step_bound: {bound} lets no step through; use a finite number above 0")
@@ -60,7 +60,13 @@ def limit_step(step: Step, bound: float) -> Step:
     matrix, vector = fl32(step.matrix_multiplier * factor), fl32(step.vector_multiplier * factor)
     if matrix == 0:
         raise ValueError(f"step_bound: {bound} leaves nothing of a step of {size:g}; use a larger one")
-    return replace(step, alpha=step.alpha * factor, matrix_multiplier=matrix, vector_multiplier=vector)
+    return replace(
+        step,
+        alpha=step.alpha * factor,
+        matrix_multiplier=matrix,
+        vector_multiplier=vector,
+        decay=fl32(step.decay * factor),
+    )
 
 
 @dataclass(frozen=True, slots=True)
