@@ -45,4 +45,8 @@ BENCHES = {
         "bench.gateway",
         "latency and throughput of the gateway beside SGLang's own HTTP server",
     ),
+    "learning": Entry(
+        "bench.learning",
+        "held-out scores after learning from true, random and poisoned rewards; about an hour, resumable",
+    ),
 }

@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from seedbed_agents.brevity.options import Recipe
     from seedbed_agents.brevity.run_directory import RunDirectory
 
-__all__ = ["Server", "ServerError", "last_lines", "replay", "serving"]
+__all__ = ["Server", "ServerError", "last_lines", "replay", "served", "serving"]
 
 START_SECONDS = 900.0
 STOP_SECONDS = 60.0
@@ -60,16 +60,9 @@ class Server:
 def serving(
     run: RunDirectory, recipe: Recipe, port: int, waiting: Callable[[float], None]
 ) -> Iterator[Server]:
-    """Start `seedbed serve`, and end it when the context ends, however it ends.
-
-    `waiting` hears the seconds since the start, several times a second. Raises ServerError.
-    """
-    port = port or _free_port()
-    log = run.path / "server.log"
+    """`served` with the settings of a demo."""
     settings: dict[str, object] = {
         "model": recipe.model,
-        "host": "127.0.0.1",
-        "port": port,
         "store": run.store,
         "population-size": recipe.members,
         "episodes-per-member": recipe.questions_per_population,
@@ -81,8 +74,22 @@ def serving(
         "alpha-schedule": "constant",
         "total-updates": recipe.updates,
         "run-seed": recipe.seed,
-        "start-seconds": START_SECONDS,
     }
+    with served(settings, run.path / "server.log", port, waiting) as server:
+        yield server
+
+
+@contextmanager
+def served(
+    settings: Mapping[str, object], log: Path, port: int, waiting: Callable[[float], None]
+) -> Iterator[Server]:
+    """Start `seedbed serve` on loopback, and end it when the context ends, however it ends.
+
+    `settings` are its flags, without dashes. Port 0 is a free one. `waiting` hears the seconds since the
+    start, several times a second. Raises ServerError.
+    """
+    port = port or _free_port()
+    settings = {**settings, "host": "127.0.0.1", "port": port, "start-seconds": START_SECONDS}
     arguments = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
     process = _start(["serve", *arguments], log)
     try:
