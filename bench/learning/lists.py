@@ -1,10 +1,14 @@
 """List exactly n items: a task that a program can judge.
 
-    score = max(0, 1 - (|n - good| + other / 2) / n)
+    score = (max(0, 1 - |good - n| / n) + good / lines) / 2
 
-`good` lines name one thing each, in at most four words, and no two the same; `other` counts all other lines:
-what was said already, sentences, introductions. An empty answer earns 0. Whether the things are what was
-asked for is not judged.
+`good` lines name one thing each, in at most four words, and no two the same; the others are what was said
+already, sentences, introductions. An empty answer earns 0. Whether the things are what was asked for is not
+judged.
+
+The form was chosen by measurement: 16 members answered 20 prompts each, and for six forms it was asked how well a
+member's reward on half of the prompts tells that on the other half (0.42 for this one, 0.32 for one that
+subtracts the other lines).
 """
 
 from __future__ import annotations
@@ -37,16 +41,17 @@ class Wanted:
 def score(text: str, count: int) -> float:
     """What a list of `count` things is worth, 0 to 1."""
     things: set[str] = set()
-    other = 0
+    lines = 0
     for line in text.splitlines():
         thing = _MARK.sub("", line).strip(" .*_").lower()
         if not thing:
             continue
-        if len(thing.split()) > _MOST_WORDS or thing.endswith(":") or thing in things:
-            other += 1
-        else:
+        lines += 1
+        if len(thing.split()) <= _MOST_WORDS and not thing.endswith(":"):
             things.add(thing)
-    return max(0.0, 1 - (abs(count - len(things)) + other / 2) / count)
+    if not lines:
+        return 0.0
+    return (max(0.0, 1 - abs(len(things) - count) / count) + len(things) / lines) / 2
 
 
 def _spread(kinds: str, counts: tuple[int, ...]) -> tuple[Wanted, ...]:

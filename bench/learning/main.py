@@ -16,7 +16,7 @@ from bench.harness import Result, conditions
 from bench.learning.arms import AGENTS, DROP_BOUND, LIARS, RANDOM_SHARE
 from bench.learning.bootstrap import Interval, interval
 from bench.learning.tasks import TASKS
-from bench.learning.unit import EACH, MEMBERS, Outcome, Unit, make
+from bench.learning.unit import MEMBERS, Outcome, Unit, make
 
 __all__ = ["add_arguments", "run"]
 
@@ -48,25 +48,23 @@ def run(arguments: argparse.Namespace, console: Console) -> Result:
     units = [Unit(task, 0, "base") for task in tasks]
     units += [Unit(task, seed, arm) for task in tasks for seed in seeds for arm in ("ours", "noise")]
     units += [Unit(tasks[0], seed, "poisoned") for seed in seeds[: arguments.poisoned]]
-    recipe = [
-        (u.name, u.task.updates, u.task.sigma, u.task.sigma_floor, u.task.alpha, u.task.max_tokens)
-        for u in units
-    ]
-    work = arguments.work or _home() / "bench" / "learning"
-    work = (
-        work
-        / hashlib.sha256(repr((arguments.model, *sorted({r[1:] for r in recipe}))).encode()).hexdigest()[:8]
-    )
+    work = (arguments.work or _home() / "bench" / "learning") / _recipe(arguments.model)
     work.mkdir(parents=True, exist_ok=True)
     console.print(
         f"What is finished is kept in {work}; the same command goes on with the rest.", soft_wrap=True
     )
     facts = conditions(
         model=arguments.model,
-        tasks={task.name: {"updates": task.updates, "held_out": len(task.held_out)} for task in tasks},
+        tasks={
+            task.name: {
+                "updates": task.updates,
+                "prompts_per_member": task.each,
+                "held_out": len(task.held_out),
+            }
+            for task in tasks
+        },
         seeds=list(seeds),
         members=MEMBERS,
-        prompts_per_member=EACH,
         poison={"agents": AGENTS, "liars": LIARS, "random_share": RANDOM_SHARE},
     )
     outcomes = _make_all(units, arguments.model, work, console)
@@ -118,6 +116,15 @@ def _scores(outcomes: dict[Unit, Outcome], task: Any, arm: str) -> np.ndarray[An
 
 def _add(metrics: dict[str, float], name: str, found: Interval) -> None:
     metrics |= {name: found.mean, f"{name}_low": found.low, f"{name}_high": found.high}
+
+
+def _recipe(model: str) -> str:
+    """A name for all that outcomes depend on, so that those of another recipe are not taken for them."""
+    tasks = [
+        (t.name, t.each, t.updates, t.sigma, t.sigma_floor, t.alpha, t.max_tokens) for t in TASKS.values()
+    ]
+    forms = [item.score("1. One\n2. Two\n\nThat is all.") for t in TASKS.values() for item in t.held_out]
+    return hashlib.sha256(repr((model, tasks, forms)).encode()).hexdigest()[:8]
 
 
 def _home() -> Path:

@@ -28,6 +28,7 @@ class Task:
 
     Attributes:
         max_tokens: of one answer.
+        each: prompts of a population; each member answers each of them once.
         updates: so many are made.
         sigma, sigma_floor, alpha: how; sigma falls along a cosine, alpha stays.
     """
@@ -36,6 +37,7 @@ class Task:
     training: tuple[Item, ...]
     held_out: tuple[Item, ...]
     max_tokens: int = 48
+    each: int = 4
     updates: int = 14
     sigma: float = 5e-3
     sigma_floor: float = 3e-3
@@ -58,6 +60,12 @@ TASKS = {
             tuple(map(_brevity, questions.TRAINING)),
             tuple(map(_brevity, questions.HELD_OUT)),
         ),
-        Task("lists", tuple(map(_lists, lists.TRAINING)), tuple(map(_lists, lists.HELD_OUT))),
+        Task(
+            "lists",
+            tuple(map(_lists, lists.TRAINING)),
+            tuple(map(_lists, lists.HELD_OUT)),
+            each=8,
+            updates=16,
+        ),
     )
 }

@@ -20,8 +20,6 @@ from seedbed_agents.brevity.server import served
 __all__ = ["Outcome", "Unit", "make"]
 
 MEMBERS = 16
-EACH = 4
-"""Prompts of a population; each member answers each of them once."""
 WAIT_SECONDS = 600.0
 FRUITLESS = 5
 
@@ -66,7 +64,7 @@ def make(unit: Unit, model: str, work: Path, told: Callable[[str, int], None]) -
         "model": model,
         "store": folder / "store.sqlite",
         "population-size": MEMBERS,
-        "episodes-per-member": EACH,
+        "episodes-per-member": task.each,
         "sigma": task.sigma,
         "sigma-floor": task.sigma_floor,
         "alpha": task.alpha,
@@ -149,20 +147,20 @@ async def _population(client: AsyncOpenAI, unit: Unit, model: str, number: int) 
             status = await _status(client)
             if status["population"]["id"] != number:
                 return status
-            if status["population"]["rewards"] < MEMBERS * EACH:
+            if status["population"]["rewards"] < MEMBERS * unit.task.each:
                 break
             await asyncio.sleep(0.2)
         # A share of the episodes went to the live model: as many again are asked.
-        wanted = wanted[-max(1, MEMBERS * EACH - status["population"]["rewards"]) :]
+        wanted = wanted[-max(1, MEMBERS * unit.task.each - status["population"]["rewards"]) :]
         if time.monotonic() > deadline:
             raise RuntimeError(f"{unit.name}: population {number} does not close: {status['population']}")
 
 
 def _items(unit: Unit, number: int) -> list[Item]:
     """The prompts of a population: the task's in ever new orders, a few at a time."""
-    training = unit.task.training
+    training, each = unit.task.training, unit.task.each
     found = []
-    for place in range(number * EACH, number * EACH + EACH):
+    for place in range(number * each, number * each + each):
         deck = random.Random(f"{unit.seed}/{place // len(training)}").sample(training, len(training))
         found.append(deck[place % len(training)])
     return found
