@@ -6,9 +6,9 @@
 already, sentences, introductions. An empty answer earns 0. Whether the things are what was asked for is not
 judged.
 
-The form was chosen by measurement: 16 members answered 20 prompts each, and for six forms it was asked how well
-a member's reward on half of the prompts tells that on the other half (0.42 for this one, 0.32 for one that
-subtracts the other lines).
+The form was chosen by measurement: 16 members answered 20 prompts each, and for six forms it was asked how
+well a member's reward on half of the prompts tells that on the other half (0.42 for this one, 0.32 for one
+that subtracts the other lines).
 """
 
 from __future__ import annotations
