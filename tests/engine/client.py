@@ -27,6 +27,9 @@ class Ask:
     tokens: int = 8
     prompt_logprobs: bool = False
     logprobs: bool = True
+    temperature: float = 0.0
+    top_p: float = 1.0
+    sampling_seed: int | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,10 @@ class Client:
             logprobs=ask.logprobs,
             sampling=engine_pb2.Sampling(max_new_tokens=ask.tokens, ignore_eos=True),
         )
+        if ask.temperature:
+            request.sampling.temperature, request.sampling.top_p = ask.temperature, ask.top_p
+        if ask.sampling_seed is not None:
+            request.sampling.seed = ask.sampling_seed
         if ask.sigma:
             request.address.seed, request.address.sigma = ask.seed, ask.sigma
         if ask.prompt_logprobs:

@@ -360,6 +360,65 @@ async def test_a_conversation_goes_on_after_the_server_was_started_again(tmp_pat
     assert second.json()["seedbed"]["episode_id"] == first.json()["seedbed"]["episode_id"]
 
 
+async def test_a_text_that_goes_on_stays_with_its_implicit_episode(server: Running) -> None:
+    async def continued(prompt: Any, **extras: Any) -> tuple[str, str]:
+        answer = await server.http.post("/v1/completions", json={"model": "toy", "prompt": prompt, **extras})
+        body = answer.json() if not extras.get("stream") else None
+        said = "" if body is None else body["choices"][0]["text"]
+        return answer.headers["x-seedbed-episode"], said
+
+    status = (await server.status())["episodes"]
+    first, said = await continued("once upon a time there was")
+    second, more = await continued(["once upon a time there was" + said + " a king"])
+    third, _ = await continued("once upon a time there was" + said + " a king" + more + " of", stream=True)
+    again, _ = await continued("once upon a time there was")
+    other, _ = await continued("once upon a time there was a queen")
+    assert first == second == third
+    assert len({first, again, other}) == 3
+    now = (await server.status())["episodes"]
+    assert now["implicit_continued"] == status["implicit_continued"] + 2
+
+
+async def test_a_text_goes_on_after_the_server_was_started_again(tmp_path: Path) -> None:
+    prompt = "remember this text of mine"
+    async with running(tmp_path) as it:
+        first = await it.http.post("/v1/completions", json={"model": "toy", "prompt": prompt})
+        await it.gateway.store.write(lambda _: None)
+    prompt += first.json()["choices"][0]["text"] + " now"
+    async with running(tmp_path) as it:
+        second = await it.http.post("/v1/completions", json={"model": "toy", "prompt": prompt})
+    assert second.headers["x-seedbed-episode"] == first.headers["x-seedbed-episode"]
+
+
+async def test_what_requests_say_of_themselves_is_kept_with_their_episode(server: Running) -> None:
+    first = await server.ask("one", metadata={"ticket": "17", "seedbed.group": "g"})
+    episode = first.headers["x-seedbed-episode"]
+    header = {"X-Seedbed-Episode": episode}
+    await server.ask("two", metadata={"ticket": "18", "user": "a"}, headers=header, stream=True)
+    for route, body in (("completions", {"prompt": "x"}), ("responses", {"input": "x"})):
+        body = {"model": "toy", "metadata": {route: "yes"}, **body}
+        assert (await server.http.post(f"/v1/{route}", json=body, headers=header)).status_code == 200
+    shown = (await server.http.get(f"/v1/episodes/{episode}")).json()
+    assert shown["metadata"] == {"ticket": "18", "user": "a", "completions": "yes", "responses": "yes"}
+    assert shown["group"] == "g"
+    assert (await row_of(server, episode)).metadata == shown["metadata"]
+    mine = await opened(server, metadata={"agent": "a"})
+    await server.ask("three", metadata={"step": "1"}, headers={"X-Seedbed-Episode": mine["id"]})
+    kept = (await server.http.get(f"/v1/episodes/{mine['id']}")).json()["metadata"]
+    assert kept == {"agent": "a", "step": "1"}
+
+
+async def test_an_episode_has_no_end_of_names(server: Running) -> None:
+    header = {"X-Seedbed-Episode": (await opened(server))["id"]}
+    for batch in range(4):
+        names = {f"n{batch}.{i}": "x" for i in range(16)}
+        assert (await server.ask("more", metadata=names, headers=header)).status_code == 200
+    refused = await server.ask("more", metadata={"one": "too many"}, headers=header)
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "metadata"
+    assert (await server.ask("more", metadata={"n0.0": "y"}, headers=header)).status_code == 200
+
+
 async def test_a_session_key_leaves_no_implicit_trace(server: Running) -> None:
     episode = await opened(server)
     before = len(server.gateway.conversations)

@@ -148,6 +148,20 @@ async def test_the_engines_own_fields_are_refused_by_name(server: Running, field
         (b'{"model": "toy", "seedbed": {"group": ""}, "messages": []}', "seedbed.group", "at least 1"),
         (b'{"model": "toy", "functions": [], "messages": []}', "functions", "leave it out"),
         (b'{"model": "toy", "modalities": ["audio"], "messages": []}', "modalities", "leave it out"),
+        (b'{"model": "toy", "context": "web", "messages": []}', "context", "no such field"),
+        (b'{"model": "toy", "max_output_tokens": 3, "messages": []}', "max_output_tokens", "no such field"),
+        (
+            b'{"model": "toy", "tool_choice": "required", "messages": [{"role": "user", "content": "a"}]}',
+            "tools",
+            "leave tool_choice out",
+        ),
+        (
+            b'{"model": "toy", "tool_choice": {"type": "function", "function": {"name": "g"}}, "tools": '
+            b'[{"type": "function", "function": {"name": "f"}}], '
+            b'"messages": [{"role": "user", "content": "a"}]}',
+            "tool_choice",
+            "use one of f",
+        ),
     ],
 )
 async def test_bad_bodies_name_field_value_and_remedy(

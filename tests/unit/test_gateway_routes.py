@@ -19,6 +19,9 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runn
         yield it
 
 
+FUNCTION = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}}
+
+
 # -- text completions --------------------------------------------------------------------------------
 
 
@@ -53,6 +56,10 @@ async def test_a_text_completion_streams_and_ends_as_openais_do(server: Running)
         ({"prompt": "a", "logprobs": True}, "logprobs"),
         ({"prompt": "a", "logprobs": 9}, "logprobs"),
         ({"prompt": "a", "extra_key": "k"}, "extra_key"),
+        ({"prompt": "a", "messages": []}, "messages"),
+        ({"prompt": "a", "tools": []}, "tools"),
+        ({"prompt": "a", "top_logprobs": 2}, "top_logprobs"),
+        ({"prompt": "a", "max_output_tokens": 2}, "max_output_tokens"),
         ({}, "prompt"),
     ],
 )
@@ -117,6 +124,15 @@ async def test_a_response_that_breaks_off_ends_with_an_error_event(server: Runni
         ({"tools": [{"type": "web_search"}]}, "tools.0"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"metadata": {"seedbed.episode": "x"}}, "metadata.seedbed.episode"),
+        ({"context": "web"}, "context"),
+        ({"context_management": [{"type": "compaction"}]}, "context_management"),
+        ({"seed": 7}, "seed"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"messages": []}, "messages"),
+        ({"max_tokens": 5}, "max_tokens"),
+        ({"regex": "a"}, "regex"),
+        ({"tool_choice": "required"}, "tools"),
+        ({"tool_choice": {"type": "function", "name": "g"}, "tools": [FUNCTION]}, "tool_choice"),
     ],
 )
 async def test_what_a_response_cannot_do_is_refused_by_name(
@@ -134,6 +150,20 @@ async def test_fields_that_ask_for_nothing_special_pass(server: Running) -> None
     }  # fmt: skip
     response = await server.http.post("/v1/responses", json={"model": "toy", "input": "a", **fields})
     assert response.status_code == 200
+
+
+async def test_whole_numbers_reach_the_engine_as_such(server: Running) -> None:
+    """Answers repeat some of them, and OpenAI's are integers."""
+    for route, fields in (
+        ("responses", {"input": "a", "max_output_tokens": 607.0, "top_logprobs": 2.0}),
+        ("completions", {"prompt": [1.0, 2], "max_tokens": 5.0, "n": 1.0, "seed": -3.0}),
+        ("completions", {"prompt": [[1.0], [2]], "logprobs": 2.0}),
+        ("chat/completions", {"messages": [{"role": "user", "content": "a"}], "max_completion_tokens": 5.0}),
+    ):
+        body: dict[str, Any] = {"model": "toy", **fields}  # type: ignore[dict-item]
+        response = await server.http.post(f"/v1/{route}", json=body)
+        assert response.status_code == 200, response.text
+        assert ".0" not in json.dumps(server.engine.requests[-1][0])
 
 
 # -- the document ------------------------------------------------------------------------------------

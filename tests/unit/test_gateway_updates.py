@@ -218,7 +218,8 @@ async def test_a_dead_engine_is_503_then_restored_with_an_equal_digest(
         await it.children[-1].die()
         await it.until(lambda: it.gateway.link.state != "ready")
         response = await it.ask()
-        assert (response.status_code, int(response.headers["retry-after"])) == (503, 5)
+        assert response.status_code == 503
+        assert 1 <= int(response.headers["retry-after"]) <= 5, "the last start took no time"
         assert (await it.http.get("/readyz")).status_code == 503
         rewarded = (await it.reward(episode_id="ep_x", reward=1.0)).json()
         assert rewarded["result"] == "unknown", "rewards are taken meanwhile"

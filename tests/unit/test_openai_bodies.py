@@ -150,6 +150,15 @@ def test_events_of_a_response_are_cleaned_where_they_hold_it() -> None:
     assert clean_event(dict(delta), {}, tally) == delta
 
 
+def test_the_end_of_a_calls_arguments_has_no_name_as_openais_has_none() -> None:
+    event = {
+        "type": "response.function_call_arguments.done", "item_id": "fc_1", "output_index": 0,
+        "sequence_number": 5, "arguments": "{}", "name": "f",
+    }  # fmt: skip
+    kept = clean_event(dict(event), {}, Tally())
+    assert kept == {name: value for name, value in event.items() if name != "name"}
+
+
 def test_errors_have_openais_shape_and_an_overflow_its_code() -> None:
     assert error_body(404, "no", None)["error"]["type"] == "not_found_error"
     assert error_body(500, "", "p")["error"] == {

@@ -12,21 +12,21 @@ from torch import Tensor
 from seedbed_server.digests import GOLDEN, MIX, weights_digest
 from seedbed_server.engine.update import Shard
 
-__all__ = ["element_sum", "weights_digest"]
+__all__ = ["element_sum", "mix64_", "signed", "weights_digest"]
 
 _BLOCK = 1 << 15
 """Elements that one pass works on: their int64 temporaries stay in the cache, and torch takes one thread."""
 
 
-def _signed(value: int) -> int:
+def signed(value: int) -> int:
     """The int64 number with the low 64 bits of `value`."""
     return ((value + 2**63) % 2**64) - 2**63
 
 
-_MIX = (_signed(MIX[0]), _signed(MIX[1]))
+_MIX = (signed(MIX[0]), signed(MIX[1]))
 
 
-def _mix64_(z: Tensor) -> Tensor:
+def mix64_(z: Tensor) -> Tensor:
     """SplitMix64's finaliser (Steele, Lea, Flood, OOPSLA 2014), in place.
 
     int64 in and out, wrapping; logical shifts are arithmetic ones with the sign cut off.
@@ -54,13 +54,13 @@ def element_sum(weight: Tensor, shard: Shard | None = None) -> int:
         matrix = weight.view(rows, columns)
     word, mask = (torch.int32, 0xFFFFFFFF) if weight.element_size() == 4 else (torch.int16, 0xFFFF)
     offset = torch.arange(min(_BLOCK, matrix.shape[1]), dtype=torch.int64, device=weight.device)
-    offset.mul_(_signed(GOLDEN))
+    offset.mul_(signed(GOLDEN))
     total = 0
     for row in range(matrix.shape[0]):
         for first in range(0, matrix.shape[1], _BLOCK):
             bits = matrix[row, first : first + _BLOCK].contiguous().view(word).to(torch.int64)
             bits.bitwise_and_(mask).add_(offset[: bits.shape[0]]).add_(
-                _signed((origin + row * width + first + 1) * GOLDEN)
+                signed((origin + row * width + first + 1) * GOLDEN)
             )
-            total += int(_mix64_(bits).sum().item())
+            total += int(mix64_(bits).sum().item())
     return total % 2**64

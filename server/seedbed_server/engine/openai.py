@@ -50,23 +50,20 @@ class OpenAIRoutes:
 
     def __init__(self, engine: Any) -> None:
         from sglang.srt.entrypoints.openai import protocol
-        from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
-        from sglang.srt.entrypoints.openai.serving_completions import OpenAIServingCompletion
-        from sglang.srt.entrypoints.openai.serving_responses import OpenAIServingResponses
+
+        from seedbed_server.engine import openai_handlers as handlers
 
         manager, templates = engine.tokenizer_manager, engine.template_manager
-        chat = OpenAIServingChat(manager, templates)
+        chat = handlers.Chat(manager, templates)
         self._routes: dict[str, tuple[type, Any]] = {
-            CHAT: (protocol.ChatCompletionRequest, _guarded(chat)),
-            COMPLETIONS: (
-                protocol.CompletionRequest,
-                _guarded(OpenAIServingCompletion(manager, templates)),
-            ),
-            RESPONSES: (
-                protocol.ResponsesRequest,
-                OpenAIServingResponses(manager, templates, enable_prompt_tokens_details=True),
-            ),
+            CHAT: (protocol.ChatCompletionRequest, chat),
+            COMPLETIONS: (protocol.CompletionRequest, handlers.Text(manager, templates)),
+            RESPONSES: (protocol.ResponsesRequest, handlers.Responses(manager, templates)),
         }
+        self._forced: dict[str, Any] = {}
+        if not handlers.forces_by_itself(chat.tool_call_parser, manager.tokenizer):
+            self._forced[CHAT] = handlers.ForcedChat(manager, templates)
+            self._forced[RESPONSES] = handlers.ForcedResponses(manager, templates)
         self._vocabulary = int(manager.model_config.vocab_size)
         self.tool_call_parser = str(chat.tool_call_parser or "")
         self.reasoning_parser = str(chat.reasoning_parser or "")
@@ -118,6 +115,12 @@ class OpenAIRoutes:
         except (ValueError, TypeError, AttributeError, KeyError) as error:
             raise _Refused(f"the body cannot be used: {error}", None) from error
         _check_tokens(request, self._vocabulary)
+        choice = getattr(request, "tool_choice", "auto")
+        if choice not in ("auto", "none", None) and route in self._forced:
+            handler = self._forced[route]
+            # A small model that may call again does so without end, and a named function is called once.
+            if choice != "required" or "parallel_tool_calls" not in asked:
+                request.parallel_tool_calls = False
         return handler, request, asked
 
 
@@ -153,25 +156,6 @@ def _check_tokens(request: Any, vocabulary: int) -> None:
             re.compile(pattern)
         except (re.error, TypeError, RecursionError, OverflowError) as error:
             raise _Refused(f"stop_regex: {_short(pattern)} is no pattern ({error})", "stop_regex") from None
-
-
-def _guarded(handler: Any) -> Any:
-    """A handler whose conversion of a request, template included, fails with ValueError only.
-
-    What goes wrong there is the request's doing, and SGLang would call it an error of the server.
-    """
-    convert = handler._convert_to_internal_request
-
-    def converted(request: Any, raw_request: Any = None) -> Any:
-        try:
-            return convert(request, raw_request)
-        except ValueError:
-            raise
-        except Exception as error:
-            raise ValueError(f"the request cannot be made into a prompt: {error}") from error
-
-    handler._convert_to_internal_request = converted
-    return handler
 
 
 def _short(value: object) -> str:

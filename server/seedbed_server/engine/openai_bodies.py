@@ -24,6 +24,7 @@ _CHOICE_EXTRAS = (
     "response_token_ids",
 )
 _RESPONSE_EXTRAS = ("store",)
+_EVENT_EXTRAS = {"response.function_call_arguments.done": ("name", "namespace")}
 # What OpenAI writes for a token that cannot come; JSON has no minus infinity.
 _NEVER = -9999.0
 # Where in its sources the grammar compiler noticed something: nothing that a client could use.
@@ -134,6 +135,8 @@ def clean_event(event: dict[str, Any], asked: dict[str, Any], tally: Tally) -> d
     """One event of a streamed response."""
     if "response" in event:
         event["response"] = clean_response(event["response"], asked, tally)
+    for name in _EVENT_EXTRAS.get(event["type"], ()):
+        event.pop(name, None)
     return event
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from seedbed_server.engine import perturb
+from seedbed_server.engine import perturb, sampling
 from seedbed_server.engine.address import Namespace
 from seedbed_server.engine.layout import LayoutError
 from seedbed_server.engine.live import Live, configured, live_of
@@ -82,6 +82,10 @@ def _after_batch(batch: Any, _: type, schedule_batch: Any, runner: Any, **kwargs
     live = getattr(runner, "seedbed", None)
     if isinstance(live, Live):
         batch.seedbed = live.batch_rows([r.extra_key for r in schedule_batch.reqs])
+    if batch.sampling_info is not None:
+        # It goes with the batch also where tokens are drawn later, once a grammar is ready.
+        parameters = [r.sampling_params for r in schedule_batch.reqs]
+        batch.sampling_info.seedbed = sampling.seeded_rows(parameters, batch.sampling_info.device)
 
 
 def _around_forward(forward: Callable[..., Any], runner: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
@@ -152,6 +156,17 @@ def _around_head(
     return y
 
 
+def _around_sample(
+    sample: Callable[..., Any], sampler: Any, p: Any, info: Any, positions: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """SGLang draws for all rows as ever; those with a seed then get theirs."""
+    ids, mask = sample(sampler, p, info, positions, *args, **kwargs)
+    seeded: sampling.Seeded | None = getattr(info, "seedbed", None)
+    if seeded is not None:
+        ids[seeded.rows] = sampling.choose(p, positions, seeded, info).to(ids.dtype)
+    return ids, mask
+
+
 def _never(*_: object, **__: object) -> bool:
     """SGLang's fused kernels for q and k norms read the weights past the norm modules."""
     return False
@@ -175,4 +190,5 @@ HOOKS: dict[str, tuple[str, Callable[..., Any]]] = {
     f"{_SRT}.models.utils.can_use_fused_qk_norm_cpu": ("REPLACE", _never),
     f"{_SRT}.layers.logits_processor.LogitsProcessor._get_pruned_states": ("AFTER", _after_pruned),
     f"{_SRT}.layers.logits_processor.LogitsProcessor._compute_lm_head": ("AROUND", _around_head),
+    f"{_SRT}.layers.sampler.Sampler._sample_from_probs": ("AROUND", _around_sample),
 }

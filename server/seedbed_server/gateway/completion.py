@@ -21,6 +21,7 @@ from seedbed_server.gateway.conversations import extended, prefix_digests
 from seedbed_server.gateway.dialects import DIALECTS
 from seedbed_server.gateway.errors import ApiError, bug, normalised, unavailable
 from seedbed_server.gateway.labels import about, failure, label_headers
+from seedbed_server.gateway.texts import digests_of
 from seedbed_server.store import StoreError
 from seedbed_server.store.rows import CompletionEnd
 
@@ -78,7 +79,8 @@ class Completion:
         except grpc.aio.UsageError:
             # The link was torn down between the request's arrival and the call.
             self._give_up("failed")
-            recording.end("failed", unavailable("the engine is being started again; try again", 5))
+            seconds = self._gateway.link.seconds_left
+            recording.end("failed", unavailable("the engine is being started again; try again", seconds))
         except (ApiError, StoreError) as error:
             self._give_up("failed")
             recording.end("failed", error)
@@ -242,8 +244,14 @@ class Completion:
 
     def _note_conversation(self) -> bytes | None:
         """Remembers how far an implicit episode has got, so that its next request is found to be one."""
-        episode, messages = self._known.episode, self._prepared.messages
-        if episode.client is None or not messages:
+        episode, messages, text = self._known.episode, self._prepared.messages, self._prepared.text
+        if episode.client is None:
+            return None
+        if text is not None:
+            digests = digests_of(text, (said for (said,) in self._dialect.answers(self._heard)))
+            self._gateway.texts.note(episode.client, episode.id, digests, time.time())
+            return b"".join(digests) or None
+        if not messages:
             return None
         asked = prefix_digests(messages)[-1]
         answered = []

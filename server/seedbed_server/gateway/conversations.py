@@ -16,7 +16,16 @@ import orjson
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["KEEP_SECONDS", "Conversations", "extended", "prefix_digests", "unpacked"]
+__all__ = [
+    "KEEP_SECONDS",
+    "MAX_KEPT",
+    "MAX_ROW",
+    "SIZE",
+    "Conversations",
+    "extended",
+    "prefix_digests",
+    "unpacked",
+]
 
 KEEP_SECONDS = 600.0
 MAX_KEPT = 32768

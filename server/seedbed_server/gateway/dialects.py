@@ -64,11 +64,14 @@ class _Completions(Dialect):
     prefix = ids.COMPLETION_PREFIX
 
     def listen(self, heard: dict[int, dict[str, Any]], body: Mapping[str, Any]) -> None:
-        """Texts are no conversation."""
+        """Texts grow."""
+        for choice in body.get("choices") or ():
+            said = heard.setdefault(choice["index"], {"text": ""})
+            said["text"] += choice.get("text") or ""
 
-    def answers(self, heard: dict[int, dict[str, Any]]) -> list[list[Any]]:  # noqa: ARG002
-        """None."""
-        return []
+    def answers(self, heard: dict[int, dict[str, Any]]) -> list[list[Any]]:
+        """For each choice its text."""
+        return [[heard[index]["text"]] for index in sorted(heard)]
 
 
 class _Responses(Dialect):

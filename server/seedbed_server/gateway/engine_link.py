@@ -29,6 +29,7 @@ from seedbed_server.gateway.link_types import (
     LinkState,
     connect,
 )
+from seedbed_server.gateway.start_times import StartTimes
 from seedbed_server.store import StoreMismatch
 
 __all__ = ["EngineLink"]
@@ -73,6 +74,8 @@ class EngineLink:
         self._suspected = asyncio.Event()
         self._condemned: str | None = None
         self._failed = False
+        self._starts = StartTimes()
+        self._pause = 0.0
 
     @property
     def failed(self) -> bool:
@@ -88,7 +91,13 @@ class EngineLink:
             return self._stub
         if self._failed:
             raise unavailable(f"the engine does not serve: {self.problem}", 120)
-        raise unavailable(f"the engine is {self.state}; try again in a few seconds", 5)
+        seconds = self.seconds_left
+        raise unavailable(f"the engine is {self.state}; try again in {seconds} s", seconds)
+
+    @property
+    def seconds_left(self) -> int:
+        """Until an engine may serve, judged by the last start; 1 to 120."""
+        return self._starts.seconds_left(self._pause)
 
     async def wait_ready(self, timeout: float) -> EngineServiceAsyncStub:
         """The engine as soon as it may serve. Raises ApiError 503 after `timeout` seconds."""
@@ -139,7 +148,8 @@ class EngineLink:
                 finally:
                     await self._tear_down()
                 if not self._failed:
-                    await asyncio.sleep(_BACKOFF[min(attempts, len(_BACKOFF) - 1)])
+                    self._pause = _BACKOFF[min(attempts, len(_BACKOFF) - 1)]
+                    await asyncio.sleep(self._pause)
                     attempts += 1
                     await self._become("starting", self.problem)
         finally:
@@ -150,6 +160,7 @@ class EngineLink:
         self._suspected.clear()
         child = self._child = self._make_child()
         started = time.monotonic()
+        self._starts.begin(started)
         self._starting = asyncio.ensure_future(asyncio.to_thread(child.start, self._start_seconds))
         await asyncio.shield(self._starting)
         self._channel = connect(child.address)
@@ -182,6 +193,7 @@ class EngineLink:
                 "nothing is served. Restore the store or the model from a backup"
             )
         self.loaded, self._stub = loaded, stub
+        self._starts.end(ready=True)
         log.info("engine ready", version=state.version, seconds=round(time.monotonic() - started, 1))
         await self._become("ready", None)
 
@@ -236,6 +248,7 @@ class EngineLink:
 
     async def _tear_down(self) -> None:
         self._stub = None
+        self._starts.end(ready=False)
         channel, self._channel = self._channel, None
         child, self._child = self._child, None
         if channel is not None:

@@ -62,4 +62,6 @@ def failure(link: EngineLink, error: grpc.aio.AioRpcError) -> ApiError:
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return ApiError(504, "the completion took longer than a request may; ask for fewer tokens")
     link.suspect()
-    return unavailable(f"the engine did not answer ({details}); try again in a few seconds", 5)
+    # Most likely it is gone, and the next one has yet to start.
+    seconds = link.seconds_left
+    return unavailable(f"the engine did not answer ({details}); try again in {seconds} s", seconds)

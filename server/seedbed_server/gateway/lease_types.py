@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from seedbed_server.gateway.errors import ApiError
+from seedbed_server.gateway.errors import ApiError, bad_request
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Mapping
 
     from seedbed_server.store.rows import EpisodeRow
 
-__all__ = ["Counts", "Lease", "Terms", "Wish", "conflict", "ended_how", "has_ended", "unknown_episode"]
+__all__ = [
+    "Counts",
+    "Lease",
+    "Terms",
+    "Wish",
+    "conflict",
+    "ended_how",
+    "has_ended",
+    "unknown_episode",
+    "with_metadata",
+]
+
+MAX_NAMES = 64
+"""Of an episode's metadata, which its requests add to."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +41,8 @@ class Wish:
     """Whether a new episode explores; None: the server's share decides."""
     client: bytes | None = None
     """Digest of the API key under which a new episode is found again; None for one that has an id."""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """What the request says of itself; kept with the episode."""
 
 
 @dataclass(frozen=True)
@@ -87,3 +103,21 @@ def unknown_episode(episode_id: str) -> ApiError:
         param="seedbed.episode_id",
         code="episode_not_found",
     )
+
+
+def with_metadata(episode: EpisodeRow, said: Mapping[str, str]) -> EpisodeRow:
+    """The episode with what one more of its requests says; the episode itself where that is nothing new.
+
+    Raises ApiError 400 if it would have too many names.
+    """
+    kept = episode.metadata or {}
+    merged = {**kept, **said}
+    if merged == kept:
+        return episode
+    if len(merged) > MAX_NAMES:
+        raise bad_request(
+            f"metadata: the episode {episode.id} would have {len(merged)} names; use at most {MAX_NAMES} "
+            "different ones within an episode",
+            param="metadata",
+        )
+    return replace(episode, metadata=merged)

@@ -20,6 +20,7 @@ from seedbed_server.gateway.lease_types import (
     ended_how,
     has_ended,
     unknown_episode,
+    with_metadata,
 )
 from seedbed_server.gateway.verdicts import end_episode
 from seedbed_server.learner import explores, lease
@@ -61,16 +62,20 @@ class Leases(Explored):
         else:
             episode = await self._known_episode(wish, wish.episode_id)
         is_new = wish.episode_id is None
+        known, episode = episode, with_metadata(episode, wish.metadata)
         completion = CompletionRow(
             ids.completion_id(prefix), episode.id, route, episode.member, "running", time.time(), choices
         )
         if is_new:
             self.counts.implicit += 1
+        if is_new or episode is not known:
             self.cache.put(episode)
 
         def job(connection: sa.Connection) -> None:
             if is_new:
                 episodes.insert(connection, episode)
+            elif episode is not known:
+                episodes.set_metadata(connection, episode.id, episode.metadata)
             episodes.insert_completion(connection, completion)
 
         stored = asyncio.ensure_future(self._store.write(job))

@@ -162,19 +162,20 @@ async def _wish(
 ) -> Wish:
     """Which episode is meant: one that is named, that of a retry, that of the conversation, or a new one."""
     leases, live, group = gateway.leases, prepared.live, prepared.group
+    metadata = prepared.metadata
     if identity.episode_id is not None:
-        return Wish(live, identity.episode_id, group)
+        return Wish(live, identity.episode_id, group, metadata=metadata)
     found = None if cancelled is None else cancelled.episode_id
-    if found is None and prepared.messages:
-        found = gateway.continued(identity.client, prepared.messages)
+    if found is None:
+        found = gateway.continued(identity.client, prepared)
     if found is not None:
         episode = await leases.cache.by_id(found)
         if episode is not None and _fits(episode, live=live, group=group):
             leases.counts.continued += 1
             gateway.metrics.implicit.labels("continued").inc()
-            return Wish(live, found, group)
+            return Wish(live, found, group, metadata=metadata)
     gateway.metrics.implicit.labels("opened").inc()
-    return Wish(live, None, group, client=identity.client)
+    return Wish(live, None, group, client=identity.client, metadata=metadata)
 
 
 def _fits(episode: EpisodeRow, *, live: bool, group: str | None) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from seedbed_server.gateway.errors import ApiError, bad_request
+from seedbed_server.gateway.spoken import shown
 
-__all__ = ["INTERNAL", "refuse"]
+__all__ = ["INTERNAL", "check_tools", "refuse"]
 
 # SGLang's own inside: cache namespaces, adapters, sessions, code, raw tensors.
 INTERNAL = frozenset(
@@ -78,6 +79,42 @@ _UNSUPPORTED: dict[str, dict[str, tuple[Any, ...]]] = {
         "truncation": ("disabled",),
     },
 }
+# What shapes an answer on one route, and on another one would be passed over.
+_CHAT = {"messages", "max_completion_tokens", "reasoning_effort", "response_format", "continue_final_message"}
+_TEXT = {"prompt", "echo", "suffix", "best_of"}
+_RESPONSE = {
+    "conversation",
+    "include",
+    "input",
+    "instructions",
+    "max_output_tokens",
+    "max_tool_calls",
+    "previous_response_id",
+    "text",
+    "truncation",
+}
+_SAMPLING = {
+    "ebnf",
+    "ignore_eos",
+    "json_schema",
+    "logit_bias",
+    "logprobs",
+    "max_tokens",
+    "min_tokens",
+    "no_stop_trim",
+    "regex",
+    "seed",
+    "skip_special_tokens",
+    "stop_regex",
+    "stop_token_ids",
+}
+_NOWHERE = {"bad_words", "context", "contexts"}
+_TOOLS = {"function_call", "functions", "parallel_tool_calls", "tool_choice", "tools"}
+_ELSEWHERE: dict[str, set[str]] = {
+    "/v1/chat/completions": _TEXT | _RESPONSE | _NOWHERE | {"json_schema"},
+    "/v1/completions": (_CHAT | _RESPONSE | _NOWHERE | _TOOLS | {"top_logprobs"}) - {"response_format"},
+    "/v1/responses": _CHAT | _TEXT | _SAMPLING | _NOWHERE | {"function_call", "functions"},
+}
 _WHY = {
     "background": "nothing is kept to be asked for later",
     "best_of": "every choice is returned; use n",
@@ -99,9 +136,32 @@ def refuse(route: str, values: dict[str, Any]) -> None:
             if name == "best_of" and value == values.get("n"):
                 continue
             raise _cannot(name)
+        if name in _ELSEWHERE[route] and name not in unsupported:
+            raise bad_request(f"{name}: {route} has no such field; leave it out", param=name)
     verbosity = (values.get("text") or {}).get("verbosity") if isinstance(values.get("text"), dict) else None
     if route == "/v1/responses" and verbosity not in (None, "medium"):
         raise _cannot("text.verbosity")
+
+
+def check_tools(values: dict[str, Any]) -> None:
+    """Raises ApiError 400 for a `tool_choice` that asks for a tool that is not there."""
+    choice, tools = values.get("tool_choice"), values.get("tools") or []
+    if choice in (None, "auto", "none"):
+        return
+    if not tools:
+        raise bad_request(
+            f"tools: it is empty, and tool_choice ({shown(choice)}) asks for one; send it, or leave "
+            "tool_choice out",
+            param="tools",
+        )
+    if isinstance(choice, dict) and choice.get("type") in ("function", "custom"):
+        asked = (choice.get("function") or choice).get("name")
+        names = [(tool.get("function") or tool).get("name") for tool in tools]
+        if asked not in names:
+            known = ", ".join(map(str, names))
+            raise bad_request(
+                f"tool_choice: {shown(asked)} is not among the tools; use one of {known}", param="tool_choice"
+            )
 
 
 def _cannot(name: str) -> ApiError:

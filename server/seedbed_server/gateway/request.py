@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from seedbed_server.gateway.association import HEADER, Named
 from seedbed_server.gateway.errors import ApiError, bad_request
-from seedbed_server.gateway.refusals import refuse
+from seedbed_server.gateway.refusals import check_tools, refuse
 from seedbed_server.gateway.response_shapes import ResponseBody
 from seedbed_server.gateway.shapes import (
     MAX_CHOICES,
@@ -53,6 +53,10 @@ class Prepared:
     """The episodes that body and header name."""
     messages: tuple[Any, ...]
     """The conversation so far; empty for a text completion."""
+    text: str | None
+    """The one text that a text completion continues, if it is one and is not answered itself (`echo`)."""
+    metadata: dict[str, str]
+    """What the client says of the request, less what it says to us."""
 
 
 def prepare(route: str, body: bytes, headers: Mapping[str, str], model: str) -> Prepared:
@@ -74,6 +78,7 @@ def prepare(route: str, body: bytes, headers: Mapping[str, str], model: str) -> 
             param="n",
         )
     extras = shape.seedbed or SeedbedExtras()
+    check_tools(values)
     metadata = _our_metadata(shape.metadata or {})
     named = _named(extras, metadata, headers.get(HEADER))
     group = extras.group or metadata.get("group")
@@ -83,6 +88,7 @@ def prepare(route: str, body: bytes, headers: Mapping[str, str], model: str) -> 
             param="seedbed.group",
         )
     asked = values["model"]
+    _write_integers(values, shape)
     values = {name: value for name, value in values.items() if value is not None and name != "seedbed"}
     if route != RESPONSES:
         values.pop("metadata", None)
@@ -97,6 +103,8 @@ def prepare(route: str, body: bytes, headers: Mapping[str, str], model: str) -> 
         group=group,
         named=named,
         messages=_conversation(values),
+        text=_text(values),
+        metadata={name: text for name, text in (shape.metadata or {}).items() if not name.startswith(_OURS)},
     )
 
 
@@ -118,6 +126,14 @@ def _checked(route: str, values: dict[str, Any]) -> OpenAIBody:
         return _SHAPES[route].model_validate(values)
     except ValidationError as error:
         raise spoken(error, values) from None
+
+
+def _write_integers(values: dict[str, Any], shape: OpenAIBody) -> None:
+    """A whole number is written as one (3, not 3.0), because answers repeat some of them."""
+    for name in type(shape).model_fields:
+        checked = getattr(shape, name)
+        if type(checked) is int or (name == "prompt" and isinstance(checked, list)):
+            values[name] = checked
 
 
 def _our_metadata(metadata: dict[str, str]) -> dict[str, str]:
@@ -150,6 +166,13 @@ def _named(extras: SeedbedExtras, metadata: dict[str, str], header: str | None) 
         (HEADER, f"the header {HEADER}", header),
     )
     return tuple(Named(param, source, value) for param, source, value in found if value is not None)
+
+
+def _text(values: dict[str, Any]) -> str | None:
+    prompt = values.get("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1:
+        (prompt,) = prompt
+    return prompt if isinstance(prompt, str) and not values.get("echo") else None
 
 
 def _conversation(values: dict[str, Any]) -> tuple[Any, ...]:

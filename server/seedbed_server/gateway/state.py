@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -15,18 +15,21 @@ from seedbed_server.gateway.engine_link import EngineLink
 from seedbed_server.gateway.leases import Leases
 from seedbed_server.gateway.metrics import Metrics
 from seedbed_server.gateway.plan import plan_from
+from seedbed_server.gateway.request import COMPLETIONS
 from seedbed_server.gateway.retries import Retries
 from seedbed_server.gateway.snapshots import Snapshots
+from seedbed_server.gateway.texts import Texts
 from seedbed_server.gateway.updates import Updates
 from seedbed_server.store import StoreError, episodes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from fastapi import Request
 
     from seedbed_server.config import ServeSettings
     from seedbed_server.gateway.link_types import Child
+    from seedbed_server.gateway.request import Prepared
     from seedbed_server.store import Store
 
 __all__ = ["Gateway", "gateway_of"]
@@ -50,6 +53,7 @@ class Gateway:
         self.admission = Admission(settings.max_queued_requests, self.started)
         self.retries = Retries()
         self.conversations = Conversations()
+        self.texts = Texts()
         self.snapshots = Snapshots(store, settings.snapshot_every, settings.snapshot_keep)
         self.updates = Updates(
             store,
@@ -105,17 +109,24 @@ class Gateway:
         self.metrics.in_flight.dec()
         self.metrics.duration.labels(route).observe(now - started)
 
-    def continued(self, client: bytes, messages: Sequence[Any]) -> str | None:
-        """The implicit episode that a conversation goes on with."""
-        return self.conversations.find(client, prefix_digests(messages), time.time())
+    def continued(self, client: bytes, prepared: Prepared) -> str | None:
+        """The implicit episode that a conversation, or a text, goes on with."""
+        if prepared.text is not None:
+            return self.texts.find(client, prepared.text, time.time())
+        if not prepared.messages:
+            return None
+        return self.conversations.find(client, prefix_digests(prepared.messages), time.time())
 
     async def _keep_time(self) -> None:
         """Remembers the conversations of the last minutes, then ends episodes when their time has passed."""
         try:
             since = time.time() - KEEP_SECONDS
-            for client, episode_id, digests, at in await self.store.read(
+            for client, episode_id, route, digests, at in await self.store.read(
                 lambda connection: episodes.conversations(connection, since)
             ):
+                if route == COMPLETIONS:
+                    self.texts.note(client, episode_id, unpacked(digests), at)
+                    continue
                 asked, *answered = unpacked(digests)
                 self.conversations.note(client, episode_id, asked, answered, at)
         except StoreError as error:

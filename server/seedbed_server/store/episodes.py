@@ -30,6 +30,7 @@ __all__ = [
     "lose_running",
     "of_population",
     "rewarded_in",
+    "set_metadata",
     "traffic",
 ]
 
@@ -66,6 +67,13 @@ def end(connection: sa.Connection, episode_id: str, status: str, at: float) -> b
             .where(tables.episodes.c.id == episode_id, tables.episodes.c.status == "open")
             .values(status=status, ended_at=at)
         ).rowcount
+    )
+
+
+def set_metadata(connection: sa.Connection, episode_id: str, metadata: dict[str, str] | None) -> None:
+    """Replaces what an episode's requests said of it."""
+    connection.execute(
+        sa.update(tables.episodes).where(tables.episodes.c.id == episode_id).values(metadata=metadata)
     )
 
 
@@ -118,18 +126,18 @@ def find_owners(connection: sa.Connection, completion_ids: Collection[str]) -> d
     return {row[0]: (row[1], row[2]) for row in connection.execute(query)} if completion_ids else {}
 
 
-def conversations(connection: sa.Connection, since: float) -> list[tuple[bytes, str, bytes, float]]:
-    """What implicit episodes go on from: client, episode, digests and time of their completions, oldest
-    first.
+def conversations(connection: sa.Connection, since: float) -> list[tuple[bytes, str, str, bytes, float]]:
+    """What implicit episodes go on from: client, episode, route, digests and time of their completions,
+    oldest first.
     """
     done, opened = tables.completions.c, tables.episodes.c
     query = (
-        sa.select(opened.client, opened.id, done.conversation, done.finished_at)
+        sa.select(opened.client, opened.id, done.route, done.conversation, done.finished_at)
         .join(tables.episodes, opened.id == done.episode_id)
         .where(done.finished_at > since, done.conversation.is_not(None), opened.client.is_not(None))
         .order_by(done.finished_at)
     )
-    return [(row[0], row[1], row[2], row[3]) for row in connection.execute(query)]
+    return [(row[0], row[1], row[2], row[3], row[4]) for row in connection.execute(query)]
 
 
 def of_population(connection: sa.Connection, population: int) -> list[EpisodeRow]:
