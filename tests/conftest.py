@@ -1,11 +1,12 @@
 """Fixtures that more than one folder of tests uses."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests import postgres
 from tests.toys import Architecture, make_toy
 
 # Idle OpenMP threads that spin take the cores away from the engine.
@@ -35,3 +36,10 @@ def smollm2_folder() -> Path:
     from seedbed_server.models import resolve_model
 
     return Path(resolve_model("smollm2").path)
+
+
+@pytest.fixture(scope="session")
+def postgres_cluster() -> Iterator[postgres.Cluster]:
+    """A PostgreSQL server; each test takes a database of its own from it."""
+    with postgres.cluster(postgres.needed()) as cluster:
+        yield cluster

@@ -22,11 +22,14 @@ from seedbed_server.cli_base import (
     NO_SERVER,
     REFUSED,
     USAGE,
+    StoreFolder,
+    StoreName,
     errors,
     fail,
     fetch_if_missing,
     interruptible,
     output,
+    store_at,
 )
 from seedbed_server.config import PREFIX, ServeSettings, SettingsError, load_settings, unknown_variables
 from seedbed_server.config_learning import LearningSettings
@@ -114,19 +117,17 @@ def demo(
 
 @app.command()
 def replay(
-    store: Annotated[Path, typer.Option(help="The store's SQLite file.")],
+    store: StoreName,
     model: Annotated[str, typer.Option(help="The model that the journal started from.")],
+    store_folder: StoreFolder = None,
 ) -> None:
     """Replay a journal on a fresh engine and compare digests; exit code 0 only if they are equal."""
-    if not store.is_file():
-        raise fail(
-            f"--store: {store} is not a file. Give the store that `seedbed serve` was started with.", USAGE
-        )
+    place = store_at(store, store_folder)
     fetch_if_missing(model)
     with interruptible():
         from seedbed_server.gateway.replay import replay as run
 
-        raise typer.Exit(run(store, model))
+        raise typer.Exit(run(place, model))
 
 
 @app.command()

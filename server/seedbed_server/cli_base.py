@@ -2,14 +2,40 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+
+if TYPE_CHECKING:
+    from seedbed_server.store import Place
 
 OK, NO, USAGE, REFUSED, NO_SERVER, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 errors = Console(stderr=True, soft_wrap=True, highlight=False)
 output = Console(soft_wrap=True, highlight=False)
+
+
+StoreName = Annotated[str, typer.Option(help="The store's SQLite file or URL; no server may have it open.")]
+StoreFolder = Annotated[
+    Path | None, typer.Option(help="What lies beside a store with a URL, if its server was told a folder.")
+]
+
+
+def store_at(store: str, folder: Path | None, *, exists: bool = True) -> "Place":
+    """The store that a command was given; refused where it cannot be one, or is none yet and should be."""
+    from seedbed_server.store import StoreError, place_of
+
+    try:
+        place = place_of(store, folder)
+    except StoreError as error:
+        raise fail(str(error), USAGE) from None
+    if exists and place.is_file and not place.beside.is_file():
+        raise fail(
+            f"--store: {store} is not a file. Give the store that `seedbed serve` was started with.", USAGE
+        )
+    return place
 
 
 def fail(message: str, code: int) -> typer.Exit:

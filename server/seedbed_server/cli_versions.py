@@ -12,11 +12,14 @@ from seedbed_server.cli_base import (
     NO_SERVER,
     REFUSED,
     USAGE,
+    StoreFolder,
+    StoreName,
     errors,
     fail,
     fetch_if_missing,
     interruptible,
     output,
+    store_at,
 )
 
 __all__ = ["add_to"]
@@ -25,8 +28,6 @@ ROWS_SHOWN = 20
 ROLLBACK_SECONDS = 120.0
 
 journal_app = typer.Typer(help="The journal of a store.", no_args_is_help=True)
-
-StoreFile = Annotated[Path, typer.Option(help="The store's SQLite file; no server may have it open.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -39,17 +40,18 @@ def add_to(app: typer.Typer) -> None:
 
 @journal_app.command("verify")
 def verify(
-    store: StoreFile,
+    store: StoreName,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    store_folder: StoreFolder = None,
 ) -> None:
     """Check chain, order, digests and records of a whole journal; exit code 0 only for a sound one."""
-    _need_store(store)
+    place = store_at(store, store_folder)
     with interruptible():
         from seedbed_server.store import StoreError
         from seedbed_server.store.verify import verify as run
 
         try:
-            report = run(store)
+            report = run(place)
         except StoreError as error:
             raise fail(str(error), USAGE) from None
     if as_json:
@@ -87,7 +89,7 @@ def rollback(
 
 
 def export(
-    store: StoreFile,
+    store: StoreName,
     to: Annotated[Path, typer.Option(help="Where to; must not exist.")],
     kind: Annotated[
         Literal["folder", "difference", "adaptation"],
@@ -97,35 +99,33 @@ def export(
         str | None, typer.Option(help="The model that the journal started from; an adaptation needs none.")
     ] = None,
     version: Annotated[int | None, typer.Option(min=0, help="Left out: the newest.")] = None,
+    store_folder: StoreFolder = None,
 ) -> None:
     """Write one version of the weights to where other programs or another server can take it."""
-    _need_store(store)
+    place = store_at(store, store_folder)
     if model is not None and kind != "adaptation":
         fetch_if_missing(model)
     with interruptible():
         from seedbed_server.gateway.export import export as run
 
-        raise typer.Exit(run(store, model, version, to, kind))
+        raise typer.Exit(run(place, model, version, to, kind))
 
 
 def import_(
     adaptation: Annotated[Path, typer.Option(help="A file of `seedbed export --kind adaptation`.")],
     model: Annotated[str, typer.Option(help="The base that it was made from.")],
-    store: Annotated[Path, typer.Option(help="The store to make; must not exist.")],
+    store: Annotated[
+        str, typer.Option(help="The store to make: a file that is not there, or an empty database.")
+    ],
+    store_folder: StoreFolder = None,
 ) -> None:
     """Make a store whose server goes on from the version in an adaptation. Twice: a fork."""
+    place = store_at(store, store_folder, exists=False)
     fetch_if_missing(model)
     with interruptible():
         from seedbed_server.gateway.adopt import adopt
 
-        raise typer.Exit(adopt(adaptation, model, store))
-
-
-def _need_store(store: Path) -> None:
-    if not store.is_file():
-        raise fail(
-            f"--store: {store} is not a file. Give the store that `seedbed serve` was started with.", USAGE
-        )
+        raise typer.Exit(adopt(adaptation, model, place))
 
 
 def _show(report: dict[str, Any]) -> None:

@@ -7,16 +7,17 @@ that was given and what to do. Two more variables are read elsewhere: `SEEDBED_C
 """
 
 import difflib
-import os
+import re
 from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_serializer, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from seedbed_server.config_learning import LearningSettings, check_learning
+from seedbed_server.home import home
 
 PREFIX = "SEEDBED_"
 # Read elsewhere: not fields, and not mistakes.
@@ -59,8 +60,15 @@ class ServeSettings(LearningSettings):
     allow_remote: bool = Field(
         False, description="Listen on other addresses than loopback. No key is asked for: close the network."
     )
-    store: Path | None = Field(None, description="SQLite file that keeps episodes, rewards and the journal.")
-
+    store: str | None = Field(
+        None,
+        min_length=1,
+        description="Keeps episodes, rewards and the journal: an SQLite file, or postgresql://USER@HOST/DATABASE.",
+    )
+    store_folder: Path | None = Field(
+        None,
+        description="Snapshots and the engine's log, for a store with a URL; those of a file lie beside it.",
+    )
     snapshot_every: Count = Field(
         100, description="Updates from one snapshot of the weights to the next; 0: none are taken."
     )
@@ -112,15 +120,18 @@ class ServeSettings(LearningSettings):
             )
         return self
 
-    def store_path(self, served_name: str) -> Path:
-        """The store's file: as set, or `<SEEDBED_HOME>/<served name>/store.sqlite`."""
-        return self.store.expanduser() if self.store else default_store(served_name)
+    def store_name(self, served_name: str) -> str:
+        """The store's path or URL: as set, or `<SEEDBED_HOME>/<served name>/store.sqlite`."""
+        return self.store or str(default_store(served_name))
+
+    @field_serializer("store")
+    def _without_password(self, store: str | None) -> str | None:
+        return store and re.sub(r"(?<=://)([^/@:]*):[^/@]*@", r"\1:***@", store)
 
 
 def default_store(served_name: str) -> Path:
     """Where the store of a model is kept when nobody says otherwise."""
-    home = Path(os.environ.get("SEEDBED_HOME") or "~/.local/share/seedbed").expanduser()
-    return home / served_name.replace("/", "--") / "store.sqlite"
+    return home() / served_name.replace("/", "--") / "store.sqlite"
 
 
 def load_settings(**flags: Any) -> ServeSettings:

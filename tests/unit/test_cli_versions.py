@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from seedbed_server.cli import app
 from seedbed_server.gateway.adaptation import read
 from seedbed_server.gateway.adopt import _command
-from seedbed_server.store import Store, journal, runs
+from seedbed_server.store import Store, journal, place_of, runs
 from seedbed_server.store.rows import RunRow
 from tests.unit.journals import START, history
 
@@ -191,7 +191,7 @@ def test_rollback_without_a_server_ends_with_code_4() -> None:
 
 def test_an_import_names_the_command_that_serves_it() -> None:
     def command(scope: str) -> list[str]:
-        return _command("a model", Path("/a/store"), replace(RUN, scope=scope, dtype="bfloat16"))
+        return _command("a model", place_of("/a/store"), replace(RUN, scope=scope, dtype="bfloat16"))
 
     assert command("full") == ["seedbed", "serve", "--model=a model", "--store=/a/store", "--dtype=bfloat16"]
     assert command("*.mlp.*,*.q_proj.*,!*norm*,!*bias")[-2:] == [

@@ -97,5 +97,5 @@ def test_misspelt_variables_are_reported() -> None:
 def test_store_lies_in_the_home_of_its_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SEEDBED_HOME", str(tmp_path))
     assert default_store("org/name") == tmp_path / "org--name" / "store.sqlite"
-    assert load_settings().store_path("m") == tmp_path / "m" / "store.sqlite"
-    assert load_settings(store="/elsewhere/s.sqlite").store_path("m") == Path("/elsewhere/s.sqlite")
+    assert load_settings().store_name("m") == str(tmp_path / "m" / "store.sqlite")
+    assert load_settings(store="/elsewhere/s.sqlite").store_name("m") == "/elsewhere/s.sqlite"

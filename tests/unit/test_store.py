@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -19,12 +18,14 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 
 from seedbed_server.store import (
+    Place,
     Store,
     StoreError,
     StoreLocked,
     StoreMismatch,
     episodes,
     journal,
+    place_of,
     populations,
     rewards,
     runs,
@@ -42,6 +43,7 @@ from seedbed_server.store.rows import (
     RewardRow,
     RunRow,
 )
+from tests.postgres import Cluster
 
 RUN = RunRow(1.0, "toy", b"\x01" * 32, b"\x05" * 32, "float32", "full", 1, 1, {"sigma": 0.1}, 0)
 REWARD = RewardRow(None, "ep", None, 0.5, "good", "accepted", True, 3.0, population=0)
@@ -52,8 +54,23 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "store.sqlite"
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def store(path: Path, request: pytest.FixtureRequest) -> Iterator[Store]:
+    """An empty store of each kind."""
+    with Store(_place(path, request)) as opened:
+        yield opened
+
+
+def _place(path: Path, request: pytest.FixtureRequest) -> Place:
+    if request.param == "sqlite":
+        return place_of(path)
+    cluster: Cluster = request.getfixturevalue("postgres_cluster")
+    return place_of(cluster.database(), path.parent)
+
+
 @pytest.fixture
-def store(path: Path) -> Iterator[Store]:
+def file(path: Path) -> Iterator[Store]:
+    """An empty SQLite store."""
     with Store(path) as opened:
         yield opened
 
@@ -117,13 +134,13 @@ def test_rewards_of_an_older_store_count_where_their_episodes_did(path: Path) ->
         assert (control.population, control.final) == (None, None)
 
 
-def test_sqlite_writes_ahead_and_waits_for_the_disk(store: Store, path: Path) -> None:
+def test_sqlite_writes_ahead_and_waits_for_the_disk(file: Store) -> None:
     def pragmas(connection: sa.Connection) -> tuple[object, object]:
         return tuple(
             connection.exec_driver_sql(f"PRAGMA {p}").scalar() for p in ("journal_mode", "synchronous")
         )
 
-    assert store.submit(pragmas).result(10) == ("wal", 2)
+    assert file.submit(pragmas).result(10) == ("wal", 2)
 
 
 def test_rows_come_back_as_they_went_in_seeds_of_64_bits_as_well(store: Store) -> None:
@@ -243,7 +260,7 @@ def test_what_is_confirmed_survives_a_kill(path: Path) -> None:
     assert len(kept) == len(set(kept))
 
 
-def test_a_second_process_is_refused_and_told_who_has_the_store(store: Store, path: Path) -> None:
+def test_a_second_process_is_refused_and_told_who_has_the_store(file: Store, path: Path) -> None:
     program = f"from seedbed_server.store import Store; Store({str(path)!r})"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert f"in use by process {os.getpid()}" in result.stderr
@@ -271,17 +288,17 @@ def test_a_file_that_is_no_database_is_refused_with_a_remedy(path: Path) -> None
     Store(path).close()  # the lock was let go
 
 
-def test_a_full_disk_fails_the_write_and_keeps_nothing_of_it(store: Store) -> None:
-    store.submit(fill).result(10)
-    pages = store.submit(lambda c: c.exec_driver_sql("PRAGMA page_count").scalar()).result(10)
-    store.submit(lambda c: c.exec_driver_sql(f"PRAGMA max_page_count={pages}").scalar()).result(10)
+def test_a_full_disk_fails_the_write_and_keeps_nothing_of_it(file: Store) -> None:
+    file.submit(fill).result(10)
+    pages = file.submit(lambda c: c.exec_driver_sql("PRAGMA page_count").scalar()).result(10)
+    file.submit(lambda c: c.exec_driver_sql(f"PRAGMA max_page_count={pages}").scalar()).result(10)
     row = RewardRow("big", "ep", None, 1.0, "x" * 100_000, "accepted", True, 1.0)
     with pytest.raises(StoreError, match=r"full.*nothing of this was kept"):
-        store.submit(lambda c: rewards.insert(c, row)).result(10)
-    store.submit(lambda c: c.exec_driver_sql("PRAGMA max_page_count=1000000").scalar()).result(10)
-    assert store.read_now(lambda c: rewards.by_id(c, "big")) is None
-    store.submit(lambda c: rewards.insert(c, row)).result(10)
-    assert store.read_now(lambda c: rewards.by_id(c, "big")) == row
+        file.submit(lambda c: rewards.insert(c, row)).result(10)
+    file.submit(lambda c: c.exec_driver_sql("PRAGMA max_page_count=1000000").scalar()).result(10)
+    assert file.read_now(lambda c: rewards.by_id(c, "big")) is None
+    file.submit(lambda c: rewards.insert(c, row)).result(10)
+    assert file.read_now(lambda c: rewards.by_id(c, "big")) == row
 
 
 @pytest.mark.parametrize(
@@ -312,7 +329,7 @@ def test_the_term_rises_with_every_gateway(store: Store) -> None:
     assert run.settings == {"n": 1}
 
 
-def test_the_journal_is_a_chain_and_a_changed_or_missing_record_is_noticed(store: Store, path: Path) -> None:
+def test_the_journal_is_a_chain_and_a_changed_or_missing_record_is_noticed(store: Store) -> None:
     store.submit(fill).result(10)
     first = record(1)
     second = record(2, first.chain, digest=None)
@@ -326,15 +343,14 @@ def test_the_journal_is_a_chain_and_a_changed_or_missing_record_is_noticed(store
     assert (rows[1].digest, rows[1].seconds, rows[1].cosine) == (b"\x04" * 32, 0.5, None)
     assert store.read_now(lambda c: journal.after(c, 1, 10)) == [rows[1]]
     assert store.read_now(journal.last) == rows[1]
-    store.close()
-    with sqlite3.connect(path) as raw:
-        raw.execute("UPDATE journal SET record = x'00' WHERE version = 1")
-    with Store(path) as again, pytest.raises(StoreError, match="version 1 is not the one that was written"):
-        again.read_now(journal.verified)
-    with sqlite3.connect(path) as raw:
-        raw.execute("DELETE FROM journal WHERE version = 1")
-    with Store(path) as again, pytest.raises(StoreError, match="version 1 is missing"):
-        again.read_now(journal.verified)
+    changed = sa.update(tables.journal).where(tables.journal.c.version == 1).values(record=b"\x00")
+    store.submit(lambda c: c.execute(changed)).result(10)
+    with pytest.raises(StoreError, match="version 1 is not the one that was written"):
+        store.read_now(journal.verified)
+    missing = sa.delete(tables.journal).where(tables.journal.c.version == 1)
+    store.submit(lambda c: c.execute(missing)).result(10)
+    with pytest.raises(StoreError, match="version 1 is missing"):
+        store.read_now(journal.verified)
 
 
 async def test_a_cancelled_caller_does_not_take_its_write_back(store: Store) -> None:

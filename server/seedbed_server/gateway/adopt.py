@@ -37,17 +37,18 @@ if TYPE_CHECKING:
 
     from seedbed.v1.journal_pb2 import Adaptation
     from seedbed_server.gateway.link_types import Child
+    from seedbed_server.store import Place
 
 __all__ = ["adopt"]
 
 
-def adopt(file: Path, model: str, store: Path) -> int:
+def adopt(file: Path, model: str, store: Place) -> int:
     """Makes a store whose server has the weights of an adaptation. Returns 0, or an exit code of the command
     line; nothing is left where it fails.
 
     Args:
         model: the base; another one is refused with both digests.
-        store: must not exist; its parent must.
+        store: a file that does not exist and whose parent does, or an empty database.
     """
 
     def work(stack: contextlib.ExitStack) -> int:
@@ -55,12 +56,16 @@ def adopt(file: Path, model: str, store: Path) -> int:
             adaptation = adaptations.read(file)
         except AdaptationError as error:
             return complain(f"--adaptation: {file}: {error}", USAGE)
-        target = store.expanduser().absolute()
-        if target.exists() or not target.parent.is_dir():
+        target = store.beside
+        if store.is_file and (target.exists() or not target.parent.is_dir()):
             return complain(
                 f"--store: {target} exists already, or its parent does not; name a new one", USAGE
             )
         source = resolve_model(model)
+        if not store.is_file:
+            opened = stack.enter_context(Store(store))
+            if opened.read_now(runs.find) is not None:
+                return complain(f"--store: {store.name} holds a run already; name an empty database", USAGE)
         folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.importing-", dir=target.parent))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         run = _run_of(adaptation)
@@ -68,10 +73,16 @@ def adopt(file: Path, model: str, store: Path) -> int:
         problem = asyncio.run(_prove(child, run, adaptation, file))
         if problem is not None:
             return complain(problem, REFUSED)
-        _write(folder / "store.sqlite", adaptation)
-        put_in_place(folder / "store.sqlite", target)
-        say(f"version  {adaptation.version}\ndigest   {adaptation.digest.hex()}\nwritten  {target}")
-        say(f"Serve it: {shlex.join(_command(model, target, run))}")
+        if store.is_file:
+            with Store(folder / "store.sqlite") as made:
+                _write(made, adaptation)
+            wal = folder / "store.sqlite-wal"
+            assert not wal.exists(), "a closed store is one file"
+            put_in_place(folder / "store.sqlite", target)
+        else:
+            _write(opened, adaptation)
+        say(f"version  {adaptation.version}\ndigest   {adaptation.digest.hex()}\nwritten  {store.name}")
+        say(f"Serve it: {shlex.join(_command(model, store, run))}")
         return OK
 
     return tried(work, "make the weights of this adaptation")
@@ -100,7 +111,7 @@ async def _prove(child: Child, run: RunRow, adaptation: Adaptation, file: Path) 
     return None
 
 
-def _write(path: Path, adaptation: Adaptation) -> None:
+def _write(store: Store, adaptation: Adaptation) -> None:
     now = time.time()
     run = replace(_run_of(adaptation), created_at=now)
     rows = adaptations.rows_of(adaptation, now)
@@ -110,16 +121,13 @@ def _write(path: Path, adaptation: Adaptation) -> None:
         for row in rows:
             journal.append(connection, row)
 
-    with Store(path) as opened:
-        opened.submit(job).result(600)
-    wal = path.with_name(path.name + "-wal")
-    assert not wal.exists(), "a closed store is one file"
+    store.submit(job).result(600)
 
 
-def _command(model: str, store: Path, run: RunRow) -> list[str]:
+def _command(model: str, store: Place, run: RunRow) -> list[str]:
     """The server's command, with what its weights demand."""
     scope, exclude = split_scope(run.scope)
-    command = ["seedbed", "serve", f"--model={model}", f"--store={store}", f"--dtype={run.dtype}"]
+    command = ["seedbed", "serve", f"--model={model}", f"--store={store.name}", f"--dtype={run.dtype}"]
     command += [f"--scope={scope}"] if scope != "full" else []
     return command + ([f"--exclude={','.join(exclude)}"] if exclude else [])
 

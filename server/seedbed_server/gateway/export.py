@@ -20,6 +20,7 @@ from seedbed_server.store import Store, StoreError, runs
 if TYPE_CHECKING:
     from seedbed_server.gateway.link_types import Child
     from seedbed_server.gateway.ways import Way
+    from seedbed_server.store import Place
     from seedbed_server.store.rows import RunRow
 
 __all__ = ["Kind", "export"]
@@ -27,7 +28,7 @@ __all__ = ["Kind", "export"]
 Kind: TypeAlias = Literal["folder", "difference", "adaptation"]
 
 
-def export(store: Path, model: str | None, version: int | None, to: Path, kind: Kind) -> int:
+def export(store: Place, model: str | None, version: int | None, to: Path, kind: Kind) -> int:
     """Writes a version and prints its digest. Returns 0, or an exit code of the command line.
 
     Args:
@@ -44,7 +45,7 @@ def export(store: Path, model: str | None, version: int | None, to: Path, kind: 
         opened = stack.enter_context(Store(store))
         run, rows = opened.read_now(kept)
         if run is None:
-            return complain(f"store: {store} holds no run yet; serve with it first", USAGE)
+            return complain(f"store: {store.name} holds no run yet; serve with it first", USAGE)
         published = len([row for row in rows if row.digest is not None])
         wanted = published if version is None else version
         if not 0 <= wanted <= published:
@@ -62,7 +63,7 @@ def export(store: Path, model: str | None, version: int | None, to: Path, kind: 
         source = resolve_model(model)
         way = find_way(opened, rows, wanted, run.start_digest)
         child, _ = start(stack, opened.path, source, run, f"make version {wanted}")
-        return asyncio.run(_write(child, run, way, target, kind, str(opened.path)))
+        return asyncio.run(_write(child, run, way, target, kind, store.name))
 
     return tried(work, "make this version")
 

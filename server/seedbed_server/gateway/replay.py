@@ -13,18 +13,18 @@ from seedbed_server.store.lineage import require_sound
 
 if TYPE_CHECKING:
     import contextlib
-    from pathlib import Path
 
     import sqlalchemy as sa
 
     from seedbed_server.gateway.link_types import Child
     from seedbed_server.gateway.ways import Way
+    from seedbed_server.store import Place
     from seedbed_server.store.rows import JournalRow, RunRow
 
 __all__ = ["kept", "replay"]
 
 
-def replay(store: Path, model: str) -> int:
+def replay(store: Place, model: str) -> int:
     """Prints the digest of the store and the one that a replay makes. Returns 0 only if they are equal.
 
     1: they differ. 2: the store cannot be replayed. 3: the model or the engine cannot be used. The store must
@@ -36,11 +36,11 @@ def replay(store: Path, model: str) -> int:
         opened = stack.enter_context(Store(store))
         run, rows = opened.read_now(kept)
         if run is None:
-            return complain(f"store: {store} holds no run yet; serve with it first", USAGE)
+            return complain(f"store: {store.name} holds no run yet; serve with it first", USAGE)
         version = len([row for row in rows if row.digest is not None])
         way = base_way(rows, version, run.start_digest)
         child, _ = start(stack, opened.path, source, run, f"replay {len(way.records)} updates")
-        return asyncio.run(_compare(child, run, way, str(opened.path)))
+        return asyncio.run(_compare(child, run, way, store.name))
 
     return tried(work, "replay the journal")
 

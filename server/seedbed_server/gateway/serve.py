@@ -18,7 +18,7 @@ from seedbed_server.gateway.child import ChildFactory, config_of
 from seedbed_server.gateway.request import LIVE
 from seedbed_server.gateway.state import Gateway
 from seedbed_server.models import ModelError, resolve_model
-from seedbed_server.store import Store, StoreError
+from seedbed_server.store import Store, StoreError, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,7 @@ def serve(settings: ServeSettings) -> int:
         try:
             source = resolve_model(settings.model, served_name=settings.served_name)
             listener = stack.enter_context(listen(settings.host, settings.port))
-            store = Store(settings.store_path(source.served_name))
+            store = Store(place_of(settings.store_name(source.served_name), settings.store_folder))
             stack.callback(store.close)
             children = ChildFactory(store.path, lambda address: config_of(settings, source, address))
             stack.callback(children.close)
@@ -145,7 +145,7 @@ def _announcement(gateway: Gateway, listener: socket.socket) -> str:
   client.post("/feedback", cast_to=object, body={{"completion_id": answer.id, "reward": 1.0}})
 
 The unperturbed model is "{model}{LIVE}". How far it has got: {url}/v1/status
-The store is {gateway.store.path}; a later start goes on from it. Ctrl-C ends this server.
+The store is {gateway.store.place.name}; a later start goes on from it. Ctrl-C ends this server.
 """
 
 

@@ -83,7 +83,7 @@ class Updates:
         first = not self._taken_over
         standing = await self._store.write(
             lambda connection: ledger.take_over(
-                connection, run, self._plan, str(self._store.path), first=first, now=time.time()
+                connection, run, self._plan, self._store.place.name, first=first, now=time.time()
             )
         )
         self._taken_over = True
@@ -233,15 +233,21 @@ class Updates:
             await asyncio.sleep(2.0)
 
     async def _look(self) -> None:
-        """Reads what the store says of population and pause, and goes on with that."""
+        """Reads what the store says of population, pause and journal, and goes on with that.
+
+        A record of which nobody was told, because the answer to its commit was lost, is applied like any
+        other.
+        """
         while True:
             try:
-                self._next, self._leases.paused = await self._store.read(
+                self._next, self._leases.paused, last = await self._store.read(
                     lambda connection: (
                         load_population(connection, self._plan.rewards),
                         guards.pause_of(connection),
+                        journal.last(connection),
                     )
                 )
+                self._pending = last if last is not None and last.version == self.version + 1 else None
                 return
             except StoreError as error:
                 log.error("population not read", error=str(error))
@@ -269,7 +275,7 @@ class Updates:
             if force is not None:
                 force.refuse(error)
             await asyncio.sleep(2.0)
-            self._next = self._leases.population
+            await self._look()
             return
         if closed is None:
             await self._look()

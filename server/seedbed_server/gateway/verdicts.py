@@ -114,7 +114,15 @@ def _decide(rows: RewardRows, posted: Posted, rules: RewardRules, now: float, wi
         verdict = replace(verdict, message=place.message if late else f"{verdict.message}; {place.message}")
     version = None if origin is None else origin.version
     if not verdict.store:
-        return Decided(verdict, episode, version)
+        # Told again: who waits for a commit that is never answered posts once more, and finds it there.
+        again = (
+            verdict.result == "duplicate" and place.population is not None and episode.population is not None
+        )
+        if not again or not before or _waits(episode, before):
+            return Decided(verdict, episode, version)
+        ended = episode.status != "open"
+        counted = _counted(connection, episode, place, before, rules, had_ended=ended)
+        return Decided(verdict, episode, version, counted)
     had_ended = episode.status != "open"
     if posted.final:
         episode = rows.end(episode, now)

@@ -12,8 +12,10 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy.exc import DBAPIError
 
-from seedbed_server.store.errors import StoreError
+from seedbed_server.store import postgres, sqlite
+from seedbed_server.store.errors import StoreError, reason_of
 from seedbed_server.store.lock import FileLock
+from seedbed_server.store.place import Place, place_of
 from seedbed_server.store.writer import Job, Writer
 
 if TYPE_CHECKING:
@@ -27,19 +29,26 @@ MIGRATIONS = Path(__file__).parent / "migrations"
 
 
 class Store:
-    """One SQLite file (WAL, synchronous=FULL), open in this process and in no other.
+    """One store, open in this process and in no other: an SQLite file (WAL, synchronous=FULL), or a
+    PostgreSQL database.
+
+    Args:
+        place: where it is; a path or a URL is taken as `place_of` does.
 
     Raises StoreLocked if another process has it open, StoreError if it cannot be read, written or brought up
     to date; all with a remedy.
     """
 
-    def __init__(self, path: Path | str) -> None:
-        self.path = Path(path).expanduser().resolve()
+    def __init__(self, place: Place | Path | str) -> None:
+        self.place = place = place if isinstance(place, Place) else place_of(place)
+        self.path = place.beside
+        """The file, or for a database the path that files beside it begin with."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(
-                f"store: the folder of {self.path} cannot be made ({error.strerror}); choose another --store"
+                f"store: the folder of {self.path} cannot be made ({error.strerror}); choose another "
+                + ("--store" if place.is_file else "--store-folder")
             ) from None
         self._lock = FileLock(self.path)
         self._engines: list[sa.Engine] = []
@@ -47,16 +56,13 @@ class Store:
             writing = self._engine(writes=True)
             _migrate(writing)
             self._reading = self._engine(writes=False)
-        except DBAPIError as error:
+        except (DBAPIError, ModuleNotFoundError) as error:
             self._dispose()
-            raise StoreError(
-                f"store: {self.path} cannot be used ({error.orig}); check the disk and the rights, or "
-                "move the file away and start with a new one"
-            ) from None
+            raise StoreError(_unusable(place, error)) from None
         except BaseException:
             self._dispose()
             raise
-        self._writer = Writer(writing, str(self.path))
+        self._writer = Writer(writing, place.name, None if place.is_file else postgres.Outcomes(writing))
         self._readers = ThreadPoolExecutor(2, thread_name_prefix="seedbed-store-reader")
 
     def submit(self, job: Job[T]) -> Future[T]:
@@ -75,8 +81,8 @@ class Store:
         except TimeoutError:
             waiting.add_done_callback(_forget)
             raise StoreError(
-                f"store: {self.path} did not confirm a write within {timeout:g} s; it may or may not be "
-                "kept. Post again with the same reward_id"
+                f"store: {self.place.name} did not confirm a write within {timeout:g} s; it may or may not "
+                "be kept. Post again with the same reward_id"
             ) from None
         except asyncio.CancelledError:
             waiting.add_done_callback(_forget)
@@ -92,8 +98,9 @@ class Store:
             with self._reading.connect() as connection:
                 return job(connection)
         except DBAPIError as error:
+            check = "the disk" if self.place.is_file else "the database"
             raise StoreError(
-                f"store: {self.path} could not be read ({error.orig}); check the disk"
+                f"store: {self.place.name} could not be read ({reason_of(error)}); check {check}"
             ) from error
 
     def close(self) -> None:
@@ -109,33 +116,35 @@ class Store:
         self.close()
 
     def _engine(self, *, writes: bool) -> sa.Engine:
-        engine = sa.create_engine(sa.URL.create("sqlite", database=str(self.path)))
+        place = self.place
+        if place.is_file:
+            engine = sqlite.engine(place.url, writes=writes)
+        else:
+            engine = postgres.engine(place, writes=writes)
         self._engines.append(engine)
-
-        # The driver's own transactions start too late and end too early for us: it is put into autocommit,
-        # and BEGIN is said here.
-        @sa.event.listens_for(engine, "connect")
-        def _connect(connection: Any, _record: Any) -> None:
-            connection.isolation_level = None
-            cursor = connection.cursor()
-            if writes:
-                cursor.execute("PRAGMA journal_mode=WAL")
-            else:
-                cursor.execute("PRAGMA query_only=ON")
-            for pragma in ("synchronous=FULL", "foreign_keys=ON", "busy_timeout=10000"):
-                cursor.execute(f"PRAGMA {pragma}")
-            cursor.close()
-
-        @sa.event.listens_for(engine, "begin")
-        def _begin(connection: sa.Connection) -> None:
-            connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
         return engine
 
     def _dispose(self) -> None:
         for engine in self._engines:
             engine.dispose()
         self._lock.release()
+
+
+def _unusable(place: Place, error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        return (
+            f"store: {place.name} needs {error.name}, which is not installed: pip install 'seedbed[server]'"
+        )
+    reason = reason_of(error)
+    if place.is_file:
+        return (
+            f"store: {place.name} cannot be used ({reason}); check the disk and the rights, or move the file "
+            "away and start with a new one"
+        )
+    return (
+        f"store: {place.name} cannot be used ({reason}); check that the database runs and exists, and that "
+        "this user may log in and make tables in it"
+    )
 
 
 def _migrate(engine: sa.Engine) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["StoreBusy", "StoreError", "StoreLocked", "StoreMismatch"]
+from sqlalchemy.exc import DBAPIError
+
+__all__ = ["StoreBusy", "StoreError", "StoreLocked", "StoreMismatch", "reason_of"]
 
 
 class StoreError(RuntimeError):
-    """The store cannot do what was asked. Nothing that failed with this was kept."""
+    """The store cannot do what was asked. Nothing was kept of it, unless the message says that it may be."""
 
 
 class StoreLocked(StoreError):
@@ -19,3 +21,8 @@ class StoreMismatch(StoreError):
 
 class StoreBusy(StoreError):
     """More writes are waiting than the queue holds; try again."""
+
+
+def reason_of(error: Exception) -> str:
+    """What the database itself said, in one line."""
+    return " ".join(str(error.orig if isinstance(error, DBAPIError) else error).split())

@@ -9,6 +9,7 @@ from sqlalchemy.types import TypeDecorator
 
 __all__ = [
     "Seed",
+    "commits",
     "completions",
     "episodes",
     "journal",
@@ -219,6 +220,14 @@ snapshots = sa.Table(
     # good, pruned or aside.
     sa.Column("state", sa.String, nullable=False),
     sa.Column("reason", sa.String),
+)
+
+# One row: what the newest transaction left, to know it by when the answer to its commit was lost.
+commits = sa.Table(
+    "commits",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("token", sa.LargeBinary(16), nullable=False),
 )
 
 # What learning remembers from one population to the next, by name: see `store.learning`.

@@ -11,27 +11,26 @@ from seedbed_server.store.errors import StoreError
 from seedbed_server.store.lineage import examine, record_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import sqlalchemy as sa
 
+    from seedbed_server.store.place import Place
     from seedbed_server.store.rows import JournalRow
 
 __all__ = ["verify"]
 
 
-def verify(path: Path) -> dict[str, Any]:
-    """Everything that can be checked without weights. Raises StoreError for a file that cannot be opened."""
+def verify(place: Place) -> dict[str, Any]:
+    """Everything that can be checked without weights. Raises StoreError for a store that cannot be opened."""
 
     def job(connection: sa.Connection) -> tuple[bytes | None, list[JournalRow]]:
         run = runs.find(connection)
         return None if run is None else run.start_digest, journal.whole(connection)
 
-    with Store(path) as store:
+    with Store(place) as store:
         start_digest, rows = store.read_now(job)
     findings = examine(rows, start_digest)
     report: dict[str, Any] = {
-        "store": str(path),
+        "store": place.name,
         "sound": not findings,
         "versions": [_row(row, [f.problem for f in findings if f.version == row.version]) for row in rows],
         "findings": [{"version": f.version, "problem": f.problem} for f in findings],

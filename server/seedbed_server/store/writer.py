@@ -2,8 +2,8 @@
 
 Jobs run in the order in which they were submitted, each in a savepoint of its own, so that one that raises
 leaves the others alone. A job is confirmed after the commit that holds it. An error of the database itself
-(disk full, I/O) fails the whole batch: SQLite may have rolled it back already, and nobody may believe that it
-was kept.
+(disk full, I/O) fails the whole batch: it may have been rolled back already, and nobody may believe that it
+was kept. Where a commit was sent and not answered, the database is asked what became of it.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
-from seedbed_server.store.errors import StoreBusy, StoreError
+from seedbed_server.store.errors import StoreBusy, StoreError, reason_of
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-__all__ = ["Job", "Writer"]
+__all__ = ["Job", "Settling", "Writer"]
 
 T = TypeVar("T")
 Job: TypeAlias = Callable[[sa.Connection], T]
@@ -31,12 +31,25 @@ MAX_WAITING = 8192
 MAX_BATCH = 256
 
 
+class Settling(Protocol):
+    """For databases whose answer to a commit may be lost on its way."""
+
+    def mark(self, connection: sa.Connection) -> bytes:
+        """Something to ask for the open transaction with."""
+        ...
+
+    def committed(self, mark: bytes) -> bool | None:
+        """Whether it was committed; None if that cannot be known. Waits, bounded."""
+        ...
+
+
 class Writer:
     """Runs jobs against one connection of an engine whose transactions begin as writers."""
 
-    def __init__(self, engine: sa.Engine, name: str) -> None:
+    def __init__(self, engine: sa.Engine, name: str, settling: Settling | None = None) -> None:
         self._engine = engine
         self._name = name
+        self._settling = settling
         self._jobs: queue.Queue[tuple[Job[Any], Future[Any]] | None] = queue.Queue(MAX_WAITING)
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="seedbed-store-writer", daemon=True)
@@ -64,13 +77,11 @@ class Writer:
             self._thread.join(timeout)
 
     def _run(self) -> None:
-        with self._engine.connect() as connection:
-            while True:
-                batch, last = self._next_batch()
-                if batch:
-                    self._commit(connection, batch)
-                if last:
-                    return
+        last = False
+        while not last:
+            batch, last = self._next_batch()
+            if batch:
+                self._commit(batch)
 
     def _next_batch(self) -> tuple[list[tuple[Job[Any], Future[Any]]], bool]:
         batch: list[tuple[Job[Any], Future[Any]]] = []
@@ -85,26 +96,39 @@ class Writer:
                 return batch, False
         return batch, True
 
-    def _commit(self, connection: sa.Connection, batch: list[tuple[Job[Any], Future[Any]]]) -> None:
+    def _commit(self, batch: list[tuple[Job[Any], Future[Any]]]) -> None:
         outcomes: list[tuple[Future[Any], Any, BaseException | None]] = []
+        mark: bytes | None = None
         try:
-            with connection.begin():
+            # From a pool of one: the same connection, unless it was lost.
+            with self._engine.connect() as connection, connection.begin():
                 for job, future in batch:
                     outcomes.append((future, *_attempt(connection, job)))
+                if self._settling is not None:
+                    mark = self._settling.mark(connection)
         except Exception as error:  # noqa: BLE001
-            failure = StoreError(
-                f"store: {self._name} could not be written ({_reason(error)}); nothing of this was kept. "
-                "Make room or repair the disk, then try again"
-            )
-            failure.__cause__ = error
-            for _, future in batch:
-                future.set_exception(failure)
-            return
+            committed = None if self._settling is None or mark is None else self._settling.committed(mark)
+            if not committed:
+                failure = self._failure(error, mark is not None and committed is None)
+                for _, future in batch:
+                    future.set_exception(failure)
+                return
         for future, result, problem in outcomes:
             if problem is None:
                 future.set_result(result)
             else:
                 future.set_exception(problem)
+
+    def _failure(self, error: Exception, unknown: bool) -> StoreError:
+        if isinstance(error, StoreError):
+            return error
+        kept = "it may or may not be kept" if unknown else "nothing of this was kept"
+        remedy = "Make room or repair the disk" if self._settling is None else "Look at the database"
+        failure = StoreError(
+            f"store: {self._name} could not be written ({reason_of(error)}); {kept}. {remedy}, then try again"
+        )
+        failure.__cause__ = error
+        return failure
 
 
 def _attempt(connection: sa.Connection, job: Job[Any]) -> tuple[Any, BaseException | None]:
@@ -116,14 +140,10 @@ def _attempt(connection: sa.Connection, job: Job[Any]) -> tuple[Any, BaseExcepti
             except DBAPIError as error:
                 first = error
                 raise
-    except IntegrityError as error:
+    except (IntegrityError, DataError) as error:
         return None, error
     except DBAPIError as error:
         # What follows the first error (a savepoint that is gone with its transaction) only hides it.
         raise first or error from None
     except Exception as error:  # noqa: BLE001
         return None, error
-
-
-def _reason(error: Exception) -> str:
-    return str(error.orig) if isinstance(error, DBAPIError) else str(error)
