@@ -50,7 +50,18 @@ def serve(settings: ServeSettings) -> int:
         except (ConfigError, StoreError, OSError) as error:
             return _complain(str(error), USAGE)
         _say(f"Starting {source.served_name}. The engine's log is {children.log_path}")
-        return asyncio.run(_run(Gateway(settings, store, children), listener))
+        with asyncio.Runner(loop_factory=_new_loop) as runner:
+            return runner.run(_run(Gateway(settings, store, children), listener))
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """The loop that the engine has as well, where it exists for this system: half the time per event."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
 
 
 class _Server(uvicorn.Server):

@@ -132,18 +132,19 @@ class Writer:
 
 
 def _attempt(connection: sa.Connection, job: Job[Any]) -> tuple[Any, BaseException | None]:
-    first: DBAPIError | None = None
+    # Savepoints by their own words: SQLAlchemy's cost as much as the job of a completion.
+    connection.exec_driver_sql("SAVEPOINT job")
     try:
-        with connection.begin_nested():
-            try:
-                return job(connection), None
-            except DBAPIError as error:
-                first = error
-                raise
-    except (IntegrityError, DataError) as error:
-        return None, error
-    except DBAPIError as error:
-        # What follows the first error (a savepoint that is gone with its transaction) only hides it.
-        raise first or error from None
+        result = job(connection)
     except Exception as error:  # noqa: BLE001
+        try:
+            connection.exec_driver_sql("ROLLBACK TO SAVEPOINT job")
+            connection.exec_driver_sql("RELEASE SAVEPOINT job")
+        except DBAPIError as lost:
+            # The savepoint is gone with its transaction, which only hides why.
+            raise (error if isinstance(error, DBAPIError) else lost) from None
+        if isinstance(error, DBAPIError) and not isinstance(error, (IntegrityError, DataError)):
+            raise
         return None, error
+    connection.exec_driver_sql("RELEASE SAVEPOINT job")
+    return result, None
