@@ -9,7 +9,8 @@ import asyncio
 import hashlib
 import json
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from safetensors.numpy import load_file, save_file
 from seedbed.v1 import engine_pb2 as pb
 from seedbed.v1.engine_pb2_grpc import EngineServiceServicer, add_EngineServiceServicer_to_server
 from seedbed_server.digests import bits_sum, weights_digest
+from seedbed_server.engine import calls
 
 BASE = hashlib.sha256(b"base").digest()
 
@@ -139,7 +141,9 @@ class FakeEngine(EngineServiceServicer):
         (folder / "seedbed.json").write_text(json.dumps(note))
         return pb.SnapshotResponse(state=self.state, bytes=32)
 
-    async def OpenAI(self, request: pb.OpenAIRequest, context: Any) -> AsyncIterator[pb.OpenAIResponse]:
+    async def OpenAI(
+        self, request: pb.OpenAIRequest, context: Any
+    ) -> AsyncGenerator[pb.OpenAIResponse, None]:
         body = json.loads(request.body)
         address = (request.address.seed, request.address.sigma) if request.HasField("address") else None
         self.requests.append((body, address))
@@ -173,6 +177,11 @@ class FakeEngine(EngineServiceServicer):
                 finish_reasons=["stop"] * count,
             )
         )
+
+    async def OpenAICalls(self, request_iterator: AsyncIterator[pb.OpenAICallsRequest], context: Any) -> None:
+        async with aclosing(calls.answered(self.OpenAI, request_iterator)) as messages:
+            async for message in messages:
+                await context.write(message)
 
     async def _whole(self, body: dict[str, Any], words: list[str]) -> AsyncIterator[pb.OpenAIResponse]:
         if "wait" in words:

@@ -14,6 +14,7 @@ from openai import AsyncOpenAI
 
 from seedbed_server.config import load_settings
 from seedbed_server.gateway.app import create_app
+from seedbed_server.gateway.direct import Direct
 from seedbed_server.gateway.serve import _Server, listen
 from seedbed_server.gateway.state import Gateway
 from seedbed_server.store import Store
@@ -93,7 +94,9 @@ async def running(
     with listen("127.0.0.1", 0) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         server = _Server(
-            uvicorn.Config(create_app(gateway), log_config=None, lifespan="on", timeout_graceful_shutdown=1)
+            uvicorn.Config(
+                Direct(create_app(gateway)), log_config=None, lifespan="on", timeout_graceful_shutdown=1
+            )
         )
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:

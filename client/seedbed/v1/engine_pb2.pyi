@@ -227,6 +227,46 @@ class OpenAITail(_message.Message):
     finish_reasons: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, version: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., finish_reasons: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class OpenAICallsRequest(_message.Message):
+    __slots__ = ("begun", "cancelled")
+    BEGUN_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    begun: _containers.RepeatedCompositeFieldContainer[OpenAICall]
+    cancelled: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, begun: _Optional[_Iterable[_Union[OpenAICall, _Mapping]]] = ..., cancelled: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class OpenAICall(_message.Message):
+    __slots__ = ("id", "request")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    request: OpenAIRequest
+    def __init__(self, id: _Optional[int] = ..., request: _Optional[_Union[OpenAIRequest, _Mapping]] = ...) -> None: ...
+
+class OpenAICallsResponse(_message.Message):
+    __slots__ = ("parts",)
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    parts: _containers.RepeatedCompositeFieldContainer[OpenAIPart]
+    def __init__(self, parts: _Optional[_Iterable[_Union[OpenAIPart, _Mapping]]] = ...) -> None: ...
+
+class OpenAIPart(_message.Message):
+    __slots__ = ("id", "response", "failure")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    RESPONSE_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    response: OpenAIResponse
+    failure: OpenAIFailure
+    def __init__(self, id: _Optional[int] = ..., response: _Optional[_Union[OpenAIResponse, _Mapping]] = ..., failure: _Optional[_Union[OpenAIFailure, _Mapping]] = ...) -> None: ...
+
+class OpenAIFailure(_message.Message):
+    __slots__ = ("code", "details")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    DETAILS_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    details: str
+    def __init__(self, code: _Optional[int] = ..., details: _Optional[str] = ...) -> None: ...
+
 class PrepareMembersRequest(_message.Message):
     __slots__ = ("seeds",)
     SEEDS_FIELD_NUMBER: _ClassVar[int]

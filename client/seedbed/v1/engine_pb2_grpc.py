@@ -50,6 +50,11 @@ class EngineServiceStub:
                 request_serializer=seedbed_dot_v1_dot_engine__pb2.OpenAIRequest.SerializeToString,
                 response_deserializer=seedbed_dot_v1_dot_engine__pb2.OpenAIResponse.FromString,
                 _registered_method=True)
+        self.OpenAICalls = channel.stream_stream(
+                '/seedbed.v1.EngineService/OpenAICalls',
+                request_serializer=seedbed_dot_v1_dot_engine__pb2.OpenAICallsRequest.SerializeToString,
+                response_deserializer=seedbed_dot_v1_dot_engine__pb2.OpenAICallsResponse.FromString,
+                _registered_method=True)
         self.PrepareMembers = channel.unary_unary(
                 '/seedbed.v1.EngineService/PrepareMembers',
                 request_serializer=seedbed_dot_v1_dot_engine__pb2.PrepareMembersRequest.SerializeToString,
@@ -98,6 +103,14 @@ class EngineServiceServicer:
 
     def OpenAI(self, request, context):
         """Passes one OpenAI request to SGLang's own handler. Exactly one head, then chunks, then one tail.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def OpenAICalls(self, request_iterator, context):
+        """Many such requests on one stream: what is ready at the same time goes as one message. Each is answered as
+        by `OpenAI`, in its own order, whatever the others do. The end of the stream cancels those that run.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -156,6 +169,11 @@ def add_EngineServiceServicer_to_server(servicer, server):
                     servicer.OpenAI,
                     request_deserializer=seedbed_dot_v1_dot_engine__pb2.OpenAIRequest.FromString,
                     response_serializer=seedbed_dot_v1_dot_engine__pb2.OpenAIResponse.SerializeToString,
+            ),
+            'OpenAICalls': grpc.stream_stream_rpc_method_handler(
+                    servicer.OpenAICalls,
+                    request_deserializer=seedbed_dot_v1_dot_engine__pb2.OpenAICallsRequest.FromString,
+                    response_serializer=seedbed_dot_v1_dot_engine__pb2.OpenAICallsResponse.SerializeToString,
             ),
             'PrepareMembers': grpc.unary_unary_rpc_method_handler(
                     servicer.PrepareMembers,
@@ -265,6 +283,33 @@ class EngineService:
             '/seedbed.v1.EngineService/OpenAI',
             seedbed_dot_v1_dot_engine__pb2.OpenAIRequest.SerializeToString,
             seedbed_dot_v1_dot_engine__pb2.OpenAIResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def OpenAICalls(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/seedbed.v1.EngineService/OpenAICalls',
+            seedbed_dot_v1_dot_engine__pb2.OpenAICallsRequest.SerializeToString,
+            seedbed_dot_v1_dot_engine__pb2.OpenAICallsResponse.FromString,
             options,
             channel_credentials,
             insecure,

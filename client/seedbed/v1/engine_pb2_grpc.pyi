@@ -43,6 +43,10 @@ class EngineServiceStub:
     """Samples from the live weights plus at most one perturbation; text or token ids."""
     OpenAI: _grpc.UnaryStreamMultiCallable[_engine_pb2.OpenAIRequest, _engine_pb2.OpenAIResponse]
     """Passes one OpenAI request to SGLang's own handler. Exactly one head, then chunks, then one tail."""
+    OpenAICalls: _grpc.StreamStreamMultiCallable[_engine_pb2.OpenAICallsRequest, _engine_pb2.OpenAICallsResponse]
+    """Many such requests on one stream: what is ready at the same time goes as one message. Each is answered as
+    by `OpenAI`, in its own order, whatever the others do. The end of the stream cancels those that run.
+    """
     PrepareMembers: _grpc.UnaryUnaryMultiCallable[_engine_pb2.PrepareMembersRequest, _engine_pb2.PrepareMembersResponse]
     """A hint: these seeds will be asked for soon. Nothing depends on it."""
     ApplyUpdate: _grpc.UnaryUnaryMultiCallable[_engine_pb2.ApplyUpdateRequest, _engine_pb2.ApplyUpdateResponse]
@@ -69,6 +73,10 @@ class EngineServiceAsyncStub(EngineServiceStub):
     """Samples from the live weights plus at most one perturbation; text or token ids."""
     OpenAI: _aio.UnaryStreamMultiCallable[_engine_pb2.OpenAIRequest, _engine_pb2.OpenAIResponse]  # type: ignore[assignment]
     """Passes one OpenAI request to SGLang's own handler. Exactly one head, then chunks, then one tail."""
+    OpenAICalls: _aio.StreamStreamMultiCallable[_engine_pb2.OpenAICallsRequest, _engine_pb2.OpenAICallsResponse]  # type: ignore[assignment]
+    """Many such requests on one stream: what is ready at the same time goes as one message. Each is answered as
+    by `OpenAI`, in its own order, whatever the others do. The end of the stream cancels those that run.
+    """
     PrepareMembers: _aio.UnaryUnaryMultiCallable[_engine_pb2.PrepareMembersRequest, _engine_pb2.PrepareMembersResponse]  # type: ignore[assignment]
     """A hint: these seeds will be asked for soon. Nothing depends on it."""
     ApplyUpdate: _aio.UnaryUnaryMultiCallable[_engine_pb2.ApplyUpdateRequest, _engine_pb2.ApplyUpdateResponse]  # type: ignore[assignment]
@@ -110,6 +118,16 @@ class EngineServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_engine_pb2.OpenAIResponse], _abc.AsyncIterator[_engine_pb2.OpenAIResponse]]:
         """Passes one OpenAI request to SGLang's own handler. Exactly one head, then chunks, then one tail."""
+
+    @_abc_1.abstractmethod
+    def OpenAICalls(
+        self,
+        request_iterator: _MaybeAsyncIterator[_engine_pb2.OpenAICallsRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_engine_pb2.OpenAICallsResponse], _abc.AsyncIterator[_engine_pb2.OpenAICallsResponse]]:
+        """Many such requests on one stream: what is ready at the same time goes as one message. Each is answered as
+        by `OpenAI`, in its own order, whatever the others do. The end of the stream cancels those that run.
+        """
 
     @_abc_1.abstractmethod
     def PrepareMembers(

@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 
 from seedbed.v1 import engine_pb2, engine_pb2_grpc
-from seedbed_server.engine import control
+from seedbed_server.engine import calls, control
 from seedbed_server.engine.address import UNPERTURBED, AddressError, Namespace, check_address
 from seedbed_server.engine.config import EngineConfig
 from seedbed_server.engine.generate import GenerateError, generate
@@ -130,6 +130,13 @@ class EngineService(engine_pb2_grpc.EngineServiceServicer):
             )
         )
 
+    async def OpenAICalls(
+        self, request_iterator: AsyncIterator[engine_pb2.OpenAICallsRequest], context: Context
+    ) -> None:
+        async with aclosing(calls.answered(self.OpenAI, request_iterator)) as messages:
+            async for message in messages:
+                await context.write(message)
+
     async def PrepareMembers(
         self, request: engine_pb2.PrepareMembersRequest, context: Context
     ) -> engine_pb2.PrepareMembersResponse:
@@ -226,7 +233,8 @@ class EngineService(engine_pb2_grpc.EngineServiceServicer):
                 grpc.StatusCode.DATA_LOSS, "the weights cannot be accounted for; restart the engine"
             )
         try:
-            await asyncio.wait_for(self._open.wait(), self.config.hold_seconds)
+            if not self._open.is_set():
+                await asyncio.wait_for(self._open.wait(), self.config.hold_seconds)
         except TimeoutError:
             await context.abort(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,

@@ -26,7 +26,7 @@ from seedbed_server.store import StoreError
 from seedbed_server.store.rows import CompletionEnd
 
 if TYPE_CHECKING:
-    from seedbed.v1.engine_pb2_grpc import EngineServiceAsyncStub
+    from seedbed_server.gateway.engine_calls import Call, EngineCalls
     from seedbed_server.gateway.lease_types import Lease, Wish
     from seedbed_server.gateway.request import Prepared
     from seedbed_server.gateway.retries import Recording
@@ -53,14 +53,14 @@ class Completion:
         self._started = started
         self._dialect = DIALECTS[prepared.route]
         self._lease: Lease | None = None
-        self._call: Any = None
+        self._call: Call | None = None
         self._head = pb.OpenAIHead()
         self._tail: pb.OpenAITail | None = None
         self._heard: dict[int, dict[str, Any]] = {}
         self._ended = False
         self._answered = False
 
-    async def run(self, engine: EngineServiceAsyncStub) -> None:
+    async def run(self, engine: EngineCalls) -> None:
         """Asks the engine and records what comes, to the end or until it is cancelled."""
         recording = self._recording
         try:
@@ -76,11 +76,6 @@ class Completion:
         except grpc.aio.AioRpcError as error:
             self._give_up("failed")
             recording.end("failed", failure(self._gateway.link, error))
-        except grpc.aio.UsageError:
-            # The link was torn down between the request's arrival and the call.
-            self._give_up("failed")
-            seconds = self._gateway.link.seconds_left
-            recording.end("failed", unavailable("the engine is being started again; try again", seconds))
         except (ApiError, StoreError) as error:
             self._give_up("failed")
             recording.end("failed", error)
@@ -92,7 +87,7 @@ class Completion:
             if self._call is not None:
                 self._call.cancel()
 
-    async def _start(self, engine: EngineServiceAsyncStub) -> None:
+    async def _start(self, engine: EngineCalls) -> None:
         """Takes the lease and asks the engine; returns once episode and completion are on disk."""
         prepared = self._prepared
         lease = self._lease = await self._gateway.leases.take(
@@ -102,19 +97,21 @@ class Completion:
         if lease.episode.seed is not None and lease.episode.sigma is not None:
             request.address.seed = lease.episode.seed
             request.address.sigma = lease.episode.sigma
-        self._call = engine.OpenAI(request, timeout=CALL_SECONDS)
-        part, _ = await asyncio.gather(self._call.read(), lease.stored)
-        if part is grpc.aio.EOF or part.WhichOneof("part") != "head":
+        call = self._call = engine.open(request, CALL_SECONDS)
+        part = await call.read()
+        await lease.stored
+        if part is None or not part.HasField("head"):
             raise unavailable("the engine answered without a head; try again", 5)
         self._head = part.head
 
     async def _collect(self) -> None:
         """The whole answer at once."""
+        assert self._call is not None
         parts: list[bytes] = []
-        while (part := await self._call.read()) is not grpc.aio.EOF:
-            if part.WhichOneof("part") == "chunk":
+        while (part := await self._call.read()) is not None:
+            if part.HasField("chunk"):
                 parts.append(part.chunk)
-            elif part.WhichOneof("part") == "tail":
+            elif part.HasField("tail"):
                 self._tail = part.tail
         status = self._head.status
         try:
@@ -146,6 +143,7 @@ class Completion:
         Nothing is generated any more by then, and the event that ends an answer can say whether the version
         moved.
         """
+        assert self._call is not None
         recording, dialect = self._recording, self._dialect
         recording.episode_id = self._known.episode.id
         recording.begin(200, label_headers(self._known, self._head.version), EVENTS)
@@ -154,8 +152,8 @@ class Completion:
         unfinished = self._prepared.choices
         state, label = "finished", self._about()
         try:
-            while (part := await self._call.read()) is not grpc.aio.EOF:
-                if part.WhichOneof("part") == "tail":
+            while (part := await self._call.read()) is not None:
+                if part.HasField("tail"):
                     self._tail = part.tail
                     break
                 event = _parse(part.chunk)
@@ -176,7 +174,7 @@ class Completion:
                 if isinstance(event, dict) and "seedbed" in event:
                     event = self._marked(event, label)
                 recording.add(self._sse(event))
-        except (grpc.aio.AioRpcError, grpc.aio.UsageError) as error:
+        except grpc.aio.AioRpcError as error:
             state = "failed"
             self._gateway.link.suspect()
             log.warning("stream broke", completion=self._known.completion_id, error=str(error)[:500])

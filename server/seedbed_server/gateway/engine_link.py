@@ -18,6 +18,7 @@ import structlog
 
 from seedbed.v1 import engine_pb2 as pb
 from seedbed.v1.engine_pb2_grpc import EngineServiceStub
+from seedbed_server.gateway.engine_calls import EngineCalls
 from seedbed_server.gateway.errors import unavailable
 from seedbed_server.gateway.link_types import (
     CALL_SECONDS,
@@ -70,6 +71,7 @@ class EngineLink:
         self._starting: asyncio.Future[None] | None = None
         self._channel: grpc.aio.Channel | None = None
         self._stub: EngineServiceAsyncStub | None = None
+        self._calls: EngineCalls | None = None
         self._changed = asyncio.Condition()
         self._suspected = asyncio.Event()
         self._condemned: str | None = None
@@ -98,6 +100,14 @@ class EngineLink:
     def seconds_left(self) -> int:
         """Until an engine may serve, judged by the last start; 1 to 120."""
         return self._starts.seconds_left(self._pause)
+
+    @property
+    def calls(self) -> EngineCalls:
+        """Where OpenAI requests go, if the engine may serve. Raises ApiError like `ready`."""
+        stub = self.ready
+        if self._calls is None:
+            self._calls = EngineCalls(stub)
+        return self._calls
 
     async def wait_ready(self, timeout: float) -> EngineServiceAsyncStub:
         """The engine as soon as it may serve. Raises ApiError 503 after `timeout` seconds."""
@@ -249,6 +259,9 @@ class EngineLink:
     async def _tear_down(self) -> None:
         self._stub = None
         self._starts.end(ready=False)
+        calls, self._calls = self._calls, None
+        if calls is not None:
+            calls.close()
         channel, self._channel = self._channel, None
         child, self._child = self._child, None
         if channel is not None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ApiError",
+    "answer",
     "bad_request",
     "bug",
     "busy",
@@ -125,6 +126,13 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(Exception, _bug)
+
+
+async def answer(request: Request, error: Exception) -> Response:
+    """What the app would answer to a failure of its handler."""
+    if isinstance(error, ApiError):
+        return error.response()
+    return await (_store_error if isinstance(error, StoreError) else _bug)(request, error)
 
 
 async def _api_error(_request: Request, error: Exception) -> Response:

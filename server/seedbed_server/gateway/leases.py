@@ -24,10 +24,12 @@ from seedbed_server.gateway.lease_types import (
 )
 from seedbed_server.gateway.verdicts import end_episode
 from seedbed_server.learner import explores, lease
-from seedbed_server.store import episodes
+from seedbed_server.store import StoreError, episodes
 from seedbed_server.store.rows import CompletionEnd, CompletionRow, EpisodeRow
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     import sqlalchemy as sa
 
     from seedbed_server.gateway.plan import Plan
@@ -220,8 +222,10 @@ class Leases(Explored):
                 await self.close(episode, "expired", idle_since)
 
     def _later(self, job: Any) -> None:
-        task = asyncio.ensure_future(self._store.write(job))
-        task.add_done_callback(_logged)
+        try:
+            self._store.submit(job).add_done_callback(_logged)
+        except StoreError as error:
+            log.error("record not kept", error=str(error))
 
 
 def _retrieve(task: asyncio.Future[Any]) -> None:
@@ -229,6 +233,7 @@ def _retrieve(task: asyncio.Future[Any]) -> None:
         task.exception()
 
 
-def _logged(task: asyncio.Future[Any]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
+def _logged(kept: Future[Any]) -> None:
+    """Called by the writer's thread."""
+    if (error := kept.exception()) is not None:
         log.error("record not kept", error=str(error))

@@ -96,7 +96,7 @@ async def complete(request: Request, route: str, in_path: str | None = None) -> 
     try:
         gateway.enter()
         entered = True
-        engine = gateway.link.ready
+        engine = gateway.link.calls
         assert gateway.model is not None
         data = await read_body(request, MAX_BODY)
         prepared = prepare(route, data, request.headers, gateway.model)

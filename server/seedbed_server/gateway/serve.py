@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import signal
 import socket
 import sys
@@ -15,6 +16,7 @@ from seedbed_server.engine.config import ConfigError
 from seedbed_server.gateway import logs
 from seedbed_server.gateway.app import create_app
 from seedbed_server.gateway.child import ChildFactory, config_of
+from seedbed_server.gateway.direct import Direct
 from seedbed_server.gateway.request import LIVE
 from seedbed_server.gateway.state import Gateway
 from seedbed_server.models import ModelError, resolve_model
@@ -30,6 +32,7 @@ __all__ = ["listen", "serve"]
 
 OK, USAGE, REFUSED = 0, 2, 3
 GRACE_SECONDS = 3
+SWITCH_SECONDS = 0.0005
 
 
 def serve(settings: ServeSettings) -> int:
@@ -37,6 +40,8 @@ def serve(settings: ServeSettings) -> int:
     engine or a store that cannot be served with. No process is left either way.
     """
     logs.configure(settings.log_level, settings.log_format)
+    # The store's writer gives the interpreter away at every statement, and a busy loop keeps it for so long.
+    sys.setswitchinterval(SWITCH_SECONDS)
     with contextlib.ExitStack() as stack:
         try:
             source = resolve_model(settings.model, served_name=settings.served_name)
@@ -76,7 +81,7 @@ class _Server(uvicorn.Server):
 async def _run(gateway: Gateway, listener: socket.socket) -> int:
     server = _Server(
         uvicorn.Config(
-            create_app(gateway),
+            Direct(create_app(gateway)),
             log_config=None,
             access_log=False,
             lifespan="on",
@@ -94,6 +99,9 @@ async def _run(gateway: Gateway, listener: socket.socket) -> int:
         if gateway.link.failed:
             code = _complain(gateway.link.problem or "the engine did not start", REFUSED)
         elif settled.done():
+            # What the start has made stays: the collector need not look at it at every turn.
+            gc.collect()
+            gc.freeze()
             _say(_announcement(gateway, listener))
             await asyncio.wait((serving, stopped), return_when=asyncio.FIRST_COMPLETED)
         if stop.is_set():

@@ -77,16 +77,17 @@ class Store:
         """
         waiting = asyncio.wrap_future(self.submit(job))
         try:
-            return await asyncio.wait_for(asyncio.shield(waiting), timeout)
-        except TimeoutError:
+            done, _ = await asyncio.wait((waiting,), timeout=timeout)
+        except asyncio.CancelledError:
+            waiting.add_done_callback(_forget)
+            raise
+        if not done:
             waiting.add_done_callback(_forget)
             raise StoreError(
                 f"store: {self.place.name} did not confirm a write within {timeout:g} s; it may or may not "
                 "be kept. Post again with the same reward_id"
-            ) from None
-        except asyncio.CancelledError:
-            waiting.add_done_callback(_forget)
-            raise
+            )
+        return waiting.result()
 
     async def read(self, job: Job[T]) -> T:
         """Runs a job on a connection that only reads and sees what was committed before."""

@@ -136,7 +136,7 @@ def _attempt(connection: sa.Connection, job: Job[Any]) -> tuple[Any, BaseExcepti
     connection.exec_driver_sql("SAVEPOINT job")
     try:
         result = job(connection)
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         try:
             connection.exec_driver_sql("ROLLBACK TO SAVEPOINT job")
             connection.exec_driver_sql("RELEASE SAVEPOINT job")
