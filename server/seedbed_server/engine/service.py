@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
 from contextlib import aclosing
 from typing import Any
 
@@ -107,7 +107,7 @@ class EngineService(engine_pb2_grpc.EngineServiceServicer):
 
     async def OpenAI(
         self, request: engine_pb2.OpenAIRequest, context: Context
-    ) -> AsyncIterator[engine_pb2.OpenAIResponse]:
+    ) -> AsyncGenerator[engine_pb2.OpenAIResponse, None]:
         namespace = await self._admit(request, context)
         first, tally = int(self._state["version"]), Tally()
         async with aclosing(self.routes.run(request.route, request.body, namespace, tally)) as parts:
@@ -130,7 +130,8 @@ class EngineService(engine_pb2_grpc.EngineServiceServicer):
             )
         )
 
-    async def OpenAICalls(
+    # A coroutine, because gRPC does not close a generator whose caller has gone.
+    async def OpenAICalls(  # type: ignore[override]
         self, request_iterator: AsyncIterator[engine_pb2.OpenAICallsRequest], context: Context
     ) -> None:
         async with aclosing(calls.answered(self.OpenAI, request_iterator)) as messages:
