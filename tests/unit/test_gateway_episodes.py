@@ -354,7 +354,7 @@ async def test_a_conversation_goes_on_after_the_server_was_started_again(tmp_pat
     history = talk("remember me")
     async with running(tmp_path) as it:
         first = await it.ask(messages=history)
-        await it.gateway.store.write(lambda _: None)
+        await it.gateway.leases.records.settled()
     async with running(tmp_path) as it:
         second = await it.ask(messages=turn(history, first, "do you"))
     assert second.json()["seedbed"]["episode_id"] == first.json()["seedbed"]["episode_id"]

@@ -32,7 +32,7 @@ def error_of(response: httpx.Response) -> dict[str, Any]:
 
 
 async def completion_row(server: Running, completion_id: str) -> Any:
-    await server.gateway.store.write(lambda _: None)
+    await server.gateway.leases.records.settled()
     return await server.gateway.store.read(
         lambda c: c.execute(
             sa.select(tables.completions).where(tables.completions.c.id == completion_id)

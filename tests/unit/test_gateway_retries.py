@@ -28,7 +28,7 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runn
 
 
 async def completions_of(server: Running, episode_id: str) -> list[Any]:
-    await server.gateway.store.write(lambda _: None)
+    await server.gateway.leases.records.settled()
     query = sa.select(tables.completions).where(tables.completions.c.episode_id == episode_id)
     return await server.gateway.store.read(lambda c: list(c.execute(query)))
 

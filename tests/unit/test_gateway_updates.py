@@ -292,7 +292,7 @@ async def test_the_population_in_memory_is_the_one_in_the_store(tmp_path: Path) 
             ),
             it.ask("overflow"),
         )
-        await it.gateway.store.write(lambda _: None)
+        await it.gateway.leases.records.settled()
         assert await it.gateway.store.read(load_population) == it.gateway.leases.population
 
 

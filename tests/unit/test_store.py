@@ -158,7 +158,7 @@ def test_rows_come_back_as_they_went_in_seeds_of_64_bits_as_well(store: Store) -
 def test_the_end_of_a_completion_keeps_tokens_reason_and_versions(store: Store) -> None:
     store.submit(fill).result(10)
     end = CompletionEnd("finished", 3.0, 4, 5, 10, 20, 8, "stop,length")
-    store.submit(lambda c: episodes.end_completion(c, "c", end)).result(10)
+    store.submit(lambda c: episodes.end_completion(c, ("c", end))).result(10)
     row = store.read_now(lambda c: c.execute(sa.select(tables.completions)).one())
     assert (row.version, row.last_version, row.completion_tokens, row.finish_reasons) == (
         4,

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
-
-import structlog
+from typing import TYPE_CHECKING
 
 from seedbed_server.gateway import ids
 from seedbed_server.gateway.episode_cache import EpisodeCache
@@ -22,14 +19,13 @@ from seedbed_server.gateway.lease_types import (
     unknown_episode,
     with_metadata,
 )
+from seedbed_server.gateway.records import Records
 from seedbed_server.gateway.verdicts import end_episode
 from seedbed_server.learner import explores, lease
-from seedbed_server.store import StoreError, episodes
+from seedbed_server.store import episodes
 from seedbed_server.store.rows import CompletionEnd, CompletionRow, EpisodeRow
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     import sqlalchemy as sa
 
     from seedbed_server.gateway.plan import Plan
@@ -37,8 +33,6 @@ if TYPE_CHECKING:
     from seedbed_server.store import Store
 
 __all__ = ["Lease", "Leases", "Wish"]
-
-log = structlog.get_logger(__name__)
 
 
 class Leases(Explored):
@@ -50,6 +44,7 @@ class Leases(Explored):
         self._share = share
         self._rules = plan.rewards
         self.cache = EpisodeCache(store)
+        self.records = Records(store)
         self.version = 0
         """Of the live weights."""
 
@@ -73,15 +68,10 @@ class Leases(Explored):
         if is_new or episode is not known:
             self.cache.put(episode)
 
-        def job(connection: sa.Connection) -> None:
-            if is_new:
-                episodes.insert(connection, episode)
-            elif episode is not known:
-                episodes.set_metadata(connection, episode.id, episode.metadata)
-            episodes.insert_completion(connection, completion)
-
-        stored = asyncio.ensure_future(self._store.write(job))
-        stored.add_done_callback(_retrieve)
+        if is_new:
+            stored = self.records.begin(completion, opened=episode)
+        else:
+            stored = self.records.begin(completion, described=None if episode is known else episode)
         return Lease(episode, completion.id, is_new, stored)
 
     async def open(self, wish: Wish, terms: Terms) -> EpisodeRow:
@@ -154,11 +144,11 @@ class Leases(Explored):
         episode = lease.episode
         self.release(episode)
         self.cache.put(replace(episode, status="dropped"))
-        self._later(lambda connection: episodes.drop(connection, episode.id))
+        self.records.drop(episode.id)
 
     def end(self, lease: Lease, end: CompletionEnd) -> None:
         """Writes down how a completion ended; nobody waits for it."""
-        self._later(lambda connection: episodes.end_completion(connection, lease.completion_id, end))
+        self.records.end(lease.completion_id, end)
 
     async def _new_episode(self, wish: Wish) -> EpisodeRow:
         now, episode_id, implicit = time.time(), ids.episode_id(), wish.client is not None
@@ -220,20 +210,3 @@ class Leases(Explored):
             episode = await self.cache.by_id(episode_id)
             if episode is not None:
                 await self.close(episode, "expired", idle_since)
-
-    def _later(self, job: Any) -> None:
-        try:
-            self._store.submit(job).add_done_callback(_logged)
-        except StoreError as error:
-            log.error("record not kept", error=str(error))
-
-
-def _retrieve(task: asyncio.Future[Any]) -> None:
-    if not task.cancelled():
-        task.exception()
-
-
-def _logged(kept: Future[Any]) -> None:
-    """Called by the writer's thread."""
-    if (error := kept.exception()) is not None:
-        log.error("record not kept", error=str(error))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from seedbed_server.config import ServeSettings
 
-__all__ = ["listen", "serve"]
+__all__ = ["listen", "new_loop", "serve"]
 
 OK, USAGE, REFUSED = 0, 2, 3
 GRACE_SECONDS = 3
@@ -55,11 +55,11 @@ def serve(settings: ServeSettings) -> int:
         except (ConfigError, StoreError, OSError) as error:
             return _complain(str(error), USAGE)
         _say(f"Starting {source.served_name}. The engine's log is {children.log_path}")
-        with asyncio.Runner(loop_factory=_new_loop) as runner:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
             return runner.run(_run(Gateway(settings, store, children), listener))
 
 
-def _new_loop() -> asyncio.AbstractEventLoop:
+def new_loop() -> asyncio.AbstractEventLoop:
     """The loop that the engine has as well, where it exists for this system: half the time per event."""
     try:
         import uvloop

@@ -89,6 +89,7 @@ class Gateway:
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await task
         self._tasks = []
+        await self.leases.records.settled()
         await asyncio.to_thread(self.store.close)
 
     @property

@@ -45,19 +45,23 @@ _END_COMPLETION = (
 )
 
 
-def insert(connection: sa.Connection, episode: EpisodeRow) -> None:
-    """Adds an episode."""
-    connection.execute(_INSERT, columns(episode))
+def insert(connection: sa.Connection, *rows: EpisodeRow) -> None:
+    """Adds episodes."""
+    if rows:
+        connection.execute(_INSERT, [columns(row) for row in rows])
 
 
-def insert_completion(connection: sa.Connection, completion: CompletionRow) -> None:
-    """Adds a completion that starts now."""
-    connection.execute(_INSERT_COMPLETION, columns(completion))
+def insert_completion(connection: sa.Connection, *rows: CompletionRow) -> None:
+    """Adds completions that start now."""
+    if rows:
+        connection.execute(_INSERT_COMPLETION, [columns(row) for row in rows])
 
 
-def end_completion(connection: sa.Connection, completion_id: str, end: CompletionEnd) -> None:
-    """Says how a completion ended."""
-    connection.execute(_END_COMPLETION, {**columns(end), "completion_id": completion_id})
+def end_completion(connection: sa.Connection, *ended: tuple[str, CompletionEnd]) -> None:
+    """Says how completions ended, each with its id."""
+    if ended:
+        values = [{**columns(end), "completion_id": completion_id} for completion_id, end in ended]
+        connection.execute(_END_COMPLETION, values)
 
 
 def drop(connection: sa.Connection, episode_id: str) -> None:
