@@ -1,18 +1,25 @@
-"""Clients of an OpenAI endpoint that take the time: plain HTTP, no SDK, no pauses."""
+"""Clients that take the time: over HTTP as agents do, and straight to our engine. No SDK, no pauses."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import aiohttp
+import grpc.aio
 
-__all__ = ["Timing", "load"]
+from seedbed.v1 import engine_pb2 as pb
+from seedbed.v1.engine_pb2_grpc import EngineServiceStub
+from seedbed_server.gateway.engine_calls import EngineCalls
+
+__all__ = ["EngineLane", "HttpLane", "Lane", "Timing", "load"]
 
 _SECONDS = 300.0
+_ROUTE = "/v1/chat/completions"
 
 
 @dataclass(frozen=True)
@@ -30,30 +37,82 @@ class Timing:
     tokens: int
 
 
+class Lane(Protocol):
+    """A way to a model."""
+
+    async def ask(self, prompt: str, new_tokens: int, *, stream: bool) -> Timing:
+        """One completion. Raises RuntimeError for an answer that is not what was asked for."""
+        ...
+
+    async def close(self) -> None:
+        """Lets the connections go."""
+        ...
+
+
+class HttpLane:
+    """An OpenAI endpoint, over connections that stay open."""
+
+    def __init__(self, url: str, model: str) -> None:
+        self._model = model
+        self._session = aiohttp.ClientSession(
+            url, connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=_SECONDS)
+        )
+
+    async def ask(self, prompt: str, new_tokens: int, *, stream: bool) -> Timing:
+        body = _body(self._model, prompt, new_tokens, stream=stream)
+        started = time.perf_counter()
+        headers = {"content-type": "application/json"}
+        async with self._session.post(_ROUTE, data=body, headers=headers) as response:
+            if response.status != 200:
+                raise RuntimeError(f"{response.url}: {response.status}: {(await response.text())[:500]}")
+            return await _timing(response.content, started, new_tokens, stream=stream)
+
+    async def close(self) -> None:
+        await self._session.close()
+
+
+class EngineLane:
+    """The engine by itself, as the gateway calls it: what the gateway adds is the difference."""
+
+    def __init__(self, address: str, model: str) -> None:
+        self._model = model
+        self._channel = grpc.aio.insecure_channel(address)
+        self._calls = EngineCalls(EngineServiceStub(self._channel))
+
+    async def ask(self, prompt: str, new_tokens: int, *, stream: bool) -> Timing:
+        body = _body(self._model, prompt, new_tokens, stream=stream)
+        started = time.perf_counter()
+        call = self._calls.open(pb.OpenAIRequest(route=_ROUTE, body=body), _SECONDS)
+
+        async def chunks() -> AsyncIterator[bytes]:
+            while (part := await call.read()) is not None:
+                if part.HasField("chunk"):
+                    yield part.chunk
+
+        return await _timing(chunks(), started, new_tokens, stream=stream)
+
+    async def close(self) -> None:
+        self._calls.close()
+        await self._channel.close()
+
+
 async def load(
-    url: str, model: str, prompts: Sequence[Sequence[str]], *, new_tokens: int, stream: bool
+    lane: Lane, prompts: Sequence[Sequence[str]], *, new_tokens: int, stream: bool
 ) -> tuple[float, list[Timing]]:
     """One client for each list of prompts, which it asks one after another.
 
     Returns the seconds from the start of all to the end of the last, and every completion.
-
-    Raises RuntimeError for an answer that is not what was asked for.
     """
-    connector = aiohttp.TCPConnector(limit=0)
-    timeout = aiohttp.ClientTimeout(total=_SECONDS)
-    async with aiohttp.ClientSession(url, connector=connector, timeout=timeout) as session:
 
-        async def client(own: Sequence[str]) -> list[Timing]:
-            return [await _ask(session, model, prompt, new_tokens, stream=stream) for prompt in own]
+    async def client(own: Sequence[str]) -> list[Timing]:
+        return [await lane.ask(prompt, new_tokens, stream=stream) for prompt in own]
 
-        started = time.perf_counter()
-        timings = await asyncio.gather(*(client(own) for own in prompts))
-        return time.perf_counter() - started, [timing for own in timings for timing in own]
+    started = time.perf_counter()
+    timings = await asyncio.gather(*(client(own) for own in prompts))
+    return time.perf_counter() - started, [timing for own in timings for timing in own]
 
 
-async def _ask(
-    session: aiohttp.ClientSession, model: str, prompt: str, new_tokens: int, *, stream: bool
-) -> Timing:
+def _body(model: str, prompt: str, new_tokens: int, *, stream: bool) -> bytes:
     body = {
         "model": model,
         "messages": [{"role": "user", "content": prompt}],
@@ -64,26 +123,25 @@ async def _ask(
     }
     if stream:
         body["stream_options"] = {"include_usage": True}
+    return json.dumps(body).encode()
+
+
+async def _timing(lines: AsyncIterable[bytes], started: float, new_tokens: int, *, stream: bool) -> Timing:
+    """Reads an answer: lines of HTTP, or whole events."""
     first, usage = 0.0, None
-    started = time.perf_counter()
-    async with session.post("/v1/chat/completions", json=body) as response:
-        if response.status != 200:
-            raise RuntimeError(f"{session._base_url}: {response.status}: {(await response.text())[:500]}")
+    whole = b""
+    async for line in lines:
         if not stream:
-            usage = (await response.json())["usage"]
-        else:
-            async for line in response.content:
-                # Parsing every event would load the clients' core more than the server's.
-                if not first and b'"content":"' in line.replace(b'": "', b'":"') and not _is_empty(line):
-                    first = time.perf_counter() - started
-                if line.startswith(b"data: {") and b'"usage":{' in line.replace(b'": {', b'":{'):
-                    usage = json.loads(line[6:])["usage"]
+            whole += line
+            continue
+        # Parsing every event would load the clients' core more than the server's.
+        if not first and b'"content":"' in line and b'"content":""' not in line:
+            first = time.perf_counter() - started
+        if b'"usage":{' in line:
+            usage = json.loads(line[line.index(b"{") :])["usage"]
     total = time.perf_counter() - started
+    if not stream:
+        usage = json.loads(whole)["usage"]
     if usage is None or usage["completion_tokens"] != new_tokens:
         raise RuntimeError(f"{new_tokens} tokens were asked for, and the usage is {usage}")
     return Timing(first or total, total, usage["completion_tokens"])
-
-
-def _is_empty(line: bytes) -> bool:
-    """Whether an event is the one that only names the role."""
-    return b'"content":""' in line.replace(b'": "', b'":"')

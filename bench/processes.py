@@ -21,7 +21,7 @@ from seedbed.v1 import engine_pb2, engine_pb2_grpc
 from seedbed_server.engine.config import EngineConfig
 from seedbed_server.engine.process import EngineProcess
 
-__all__ = ["Batch", "Ours", "Plain", "Side", "idle_cpu", "turn"]
+__all__ = ["Batch", "Ours", "Plain", "Side", "idle_cpu", "turn", "used_cpu"]
 
 _READY_SECONDS = 900.0
 _BATCH_SECONDS = 900.0
@@ -44,7 +44,9 @@ class Side(Protocol):
     """A process that generates."""
 
     @property
-    def pid(self) -> int: ...
+    def pid(self) -> int:
+        """Of the one above all others."""
+        ...
 
 
 def _tree(pid: int) -> list[psutil.Process]:
@@ -73,16 +75,17 @@ def turn(side: Side) -> Iterator[None]:
         suspend(side)
 
 
+def used_cpu(side: Side) -> float:
+    """Seconds of CPU that the side's processes have used so far."""
+    times = [process.cpu_times() for process in _tree(side.pid)]
+    return sum(t.user + t.system for t in times)
+
+
 def idle_cpu(side: Side, seconds: float = 4.0) -> float:
     """Cores that the side uses while it is running and nobody asks it anything."""
-
-    def used() -> float:
-        times = [process.cpu_times() for process in _tree(side.pid)]
-        return sum(t.user + t.system for t in times)
-
-    before, started = used(), time.perf_counter()
+    before, started = used_cpu(side), time.perf_counter()
     time.sleep(seconds)
-    return (used() - before) / (time.perf_counter() - started)
+    return (used_cpu(side) - before) / (time.perf_counter() - started)
 
 
 class Plain:
