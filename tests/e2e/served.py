@@ -13,6 +13,8 @@ import httpx
 import psutil
 from openai import AsyncOpenAI, OpenAI
 
+from seedbed_server.store import Place, place_of
+
 START_SECONDS = 300.0
 END_SECONDS = 60.0
 
@@ -22,7 +24,7 @@ class Served:
 
     def __init__(self, model: Path, folder: Path, **settings: object) -> None:
         self.model, self.folder = model, folder
-        self.store = folder / "store.sqlite"
+        self.store: Path | str = folder / "store.sqlite"
         self.settings = settings
         self.output = folder / "serve.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -41,7 +43,7 @@ class Served:
             self._process = subprocess.Popen(
                 self.command(self.port), stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
-        self.wait_until(self._is_ready, START_SECONDS)
+        self.wait_until(self.is_ready, START_SECONDS)
 
     def interrupt(self, times: int = 1) -> int:
         """Ctrl-C, as a terminal sends it to the whole foreground group. Returns the exit code."""
@@ -74,8 +76,13 @@ class Served:
         return [server, *server.children(recursive=True)]
 
     @property
+    def place(self) -> Place:
+        return place_of(self.store, None if isinstance(self.store, Path) else self.folder)
+
+    @property
     def engine_pid(self) -> int:
-        return int((self.folder / "store.sqlite.engine.pid").read_text().split()[0])
+        beside = self.place.beside
+        return int(beside.with_name(f"{beside.name}.engine.pid").read_text().split()[0])
 
     # -- its clients ---------------------------------------------------------------------------------
 
@@ -136,7 +143,7 @@ class Served:
         logs = (self.output, self.folder / "store.sqlite.engine.log")
         return "\n".join(log.read_text(errors="replace")[-3000:] for log in logs if log.exists())
 
-    def _is_ready(self) -> bool:
+    def is_ready(self) -> bool:
         assert self._process is not None
         assert self._process.poll() is None, f"the server ended:\n{self.log_tail()}"
         try:

@@ -17,7 +17,7 @@ from seedbed_server.gateway.app import create_app
 from seedbed_server.gateway.direct import Direct
 from seedbed_server.gateway.serve import _Server, listen
 from seedbed_server.gateway.state import Gateway
-from seedbed_server.store import Store
+from seedbed_server.store import Place, Store
 from tests.unit.fake_engine import FakeChild, FakeEngine
 
 _numbers = itertools.count()
@@ -78,9 +78,14 @@ def _number(gateway: Gateway) -> int:
 
 @asynccontextmanager
 async def running(
-    folder: Path, engine: FakeEngine | None = None, *, ready: bool = True, **settings: Any
+    folder: Path,
+    engine: FakeEngine | None = None,
+    *,
+    ready: bool = True,
+    place: Place | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Running]:
-    """Starts everything and ends it again; the same folder resumes the same store."""
+    """Starts everything and ends it again; the same folder, or place, resumes the same store."""
     engine = engine or FakeEngine()
     loop = asyncio.get_running_loop()
     children: list[FakeChild] = []
@@ -90,7 +95,7 @@ async def running(
         return children[-1]
 
     values = {"population_size": 4, "sigma_schedule": "constant", "sigma": 0.01, **settings}
-    gateway = Gateway(load_settings(**values), Store(folder / "store.sqlite"), make_child)
+    gateway = Gateway(load_settings(**values), Store(place or folder / "store.sqlite"), make_child)
     with listen("127.0.0.1", 0) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         server = _Server(

@@ -16,7 +16,7 @@ from seedbed_server.gateway.plan import Plan, plan_from
 from seedbed_server.gateway.populations import apply, load_population, save_population
 from seedbed_server.gateway.verdicts import Posted
 from seedbed_server.learner import Bounds, Given, Population, bounded
-from seedbed_server.store import Store, episodes, populations, tables
+from seedbed_server.store import Place, Store, episodes, populations, tables
 from seedbed_server.store.rows import CompletionRow, EpisodeRow, RunRow
 
 NAMES = tuple(f"e{number}" for number in range(6))
@@ -58,9 +58,9 @@ Event = Post | Closes
 class StoreDesk:
     """`e0` to `e4` belong to members of the open population 1, `e5` to one of the closed population 0."""
 
-    def __init__(self, path: Path, plan: Plan) -> None:
-        self.path, self.plan = path, plan
-        self.store = Store(path)
+    def __init__(self, place: Place | Path, plan: Plan) -> None:
+        self.place, self.plan = place, plan
+        self.store = Store(place)
         self.answers: dict[int, str] = {}
         self.memory: Population | None = None
 
@@ -73,7 +73,7 @@ class StoreDesk:
     def reopen(self) -> None:
         """The process dies and another one opens the store."""
         self.store.close()
-        self.store = Store(self.path)
+        self.store = Store(self.place)
         self.memory = self.store.read_now(lambda connection: load_population(connection, self.plan.rewards))
 
     def take(self, events: Sequence[Event], together: int = 1) -> None:
