@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from seedbed_server.gateway.errors import ApiError
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
     from fastapi import Request
 
-__all__ = ["ClientGone", "read_body", "while_connected"]
-
-T = TypeVar("T")
+__all__ = ["ClientGone", "hang_up", "read_body"]
 
 
 class ClientGone(Exception):
@@ -40,26 +36,8 @@ async def read_body(request: Request, limit: int, timeout: float = 60.0) -> byte
     return b"".join(parts)
 
 
-async def while_connected(request: Request, work: Coroutine[object, object, T]) -> T:
-    """Runs `work` to its end, or cancels it and raises ClientGone when the client hangs up.
-
-    The request's body must have been read.
-    """
-    task = asyncio.ensure_future(work)
-    watch = asyncio.ensure_future(_hang_up(request))
-    try:
-        await asyncio.wait((task, watch), return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise ClientGone
-        return await task
-    finally:
-        watch.cancel()
-        if not task.done():
-            task.cancel()
-            await asyncio.wait((task,), timeout=5.0)
-
-
-async def _hang_up(request: Request) -> None:
+async def hang_up(request: Request) -> None:
+    """Returns when the client hangs up. The request's body must have been read."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 

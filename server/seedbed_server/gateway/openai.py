@@ -8,15 +8,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Path, Request, Response
-from fastapi.responses import StreamingResponse
 
 from seedbed_server.gateway.answers import ChatAnswer, ResponseAnswer, TextAnswer
 from seedbed_server.gateway.association import identify
-from seedbed_server.gateway.bodies import ClientGone, read_body, while_connected
+from seedbed_server.gateway.bodies import ClientGone, read_body
 from seedbed_server.gateway.completion import EVENTS, Completion
 from seedbed_server.gateway.document import EVENT_STREAM, answers, body
 from seedbed_server.gateway.errors import ApiError
 from seedbed_server.gateway.lease_types import Wish, has_ended
+from seedbed_server.gateway.reader import Reader
 from seedbed_server.gateway.request import CHAT, COMPLETIONS, RESPONSES, Prepared, prepare
 from seedbed_server.gateway.response_shapes import ResponseBody
 from seedbed_server.gateway.retries import Recording, is_retry, key_of
@@ -24,8 +24,6 @@ from seedbed_server.gateway.shapes import ChatBody, CompletionBody
 from seedbed_server.gateway.state import Gateway, gateway_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from pydantic import BaseModel
     from starlette.types import Receive, Scope, Send
 
@@ -188,41 +186,43 @@ async def _answer(
     request: Request, gateway: Gateway, recording: Recording, how: str | None, route: str, started: float
 ) -> Response:
     """Waits for the beginning of an answer, no longer than its client does."""
-    recording.enter()
+    reader = Reader(recording, request)
     streams = False
     try:
-        await while_connected(request, recording.begun())
+        await reader.begun()
         headers = recording.headers if how is None else {**recording.headers, "x-seedbed-retry": how}
         if recording.media_type == EVENTS:
             streams = True
-            return _Stream(gateway, recording, headers, route, started)
+            return _Stream(gateway, reader, headers, route, started)
         recording.delivered = True
         return Response(recording.body, recording.status, headers, recording.media_type)
     finally:
         if not streams:
-            recording.leave()
+            reader.close()
 
 
-class _Stream(StreamingResponse):
+class _Stream(Response):
     """Server-sent events; when it ends, however it ends, it reads no more."""
 
     def __init__(
-        self, gateway: Gateway, recording: Recording, headers: dict[str, str], route: str, started: float
+        self, gateway: Gateway, reader: Reader, headers: dict[str, str], route: str, started: float
     ) -> None:
-        headers = {"cache-control": "no-cache", "x-accel-buffering": "no", **headers}
-        super().__init__(self._events(), 200, headers=headers, media_type=EVENTS)
-        self._gateway, self._recording = gateway, recording
+        super().__init__(
+            None, 200, {"cache-control": "no-cache", "x-accel-buffering": "no", **headers}, EVENTS
+        )
+        # How long it will be is not known.
+        del self.headers["content-length"]
+        self._gateway, self._reader = gateway, reader
         self._route, self._started = route, started
 
-    async def _events(self) -> AsyncIterator[bytes]:
-        async for piece in self._recording.read():
-            yield piece
-        self._recording.delivered = True
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         """Sends it."""
         try:
-            await super().__call__(scope, receive, send)
+            start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+            await send(start)
+            async for piece in self._reader.read():
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            self._recording.leave()
+            self._reader.close()
             self._gateway.leave(self._route, self._started)

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import Mapping
 
 __all__ = ["Recording", "Retries", "State", "is_retry", "key_of"]
 
@@ -42,7 +42,9 @@ class Recording:
     """One answer as it comes.
 
     Attributes:
-        status, headers, media_type: known once `begun` has returned.
+        status, headers, media_type: known once it has begun.
+        has_begun: whether they are, or there was an error instead.
+        pieces: of the body, so far.
         episode_id: where a retry goes on if this one is cancelled; None if that episode was given back.
         delivered: whether a client had all of it.
         joined: how many retries it answered.
@@ -60,22 +62,22 @@ class Recording:
         self.size = OVERHEAD
         self.ended_at = 0.0
         self.task: asyncio.Task[None] | None = None
-        self._pieces: list[bytes] = []
+        self.has_begun = False
+        self.pieces: list[bytes] = []
         self._error: BaseException | None = None
-        self._readers = 0
-        self._begun = asyncio.Event()
-        self._waiting: set[asyncio.Event] = set()
+        self._readers: set[asyncio.Event] = set()
 
     # -- by the completion that makes it -------------------------------------------------------------
 
     def begin(self, status: int, headers: Mapping[str, str], media_type: str) -> None:
         """Says what kind of answer it is."""
         self.status, self.headers, self.media_type = status, dict(headers), media_type
-        self._begun.set()
+        self.has_begun = True
+        self._wake()
 
     def add(self, piece: bytes) -> None:
         """One piece more of the body."""
-        self._pieces.append(piece)
+        self.pieces.append(piece)
         self.size += len(piece) + 64
         self._wake()
 
@@ -83,56 +85,36 @@ class Recording:
         """There is no more to come; an `error` reaches those who still wait for the beginning."""
         self.state, self._error = state, error
         self.ended_at = time.monotonic()
-        self._begun.set()
+        self.has_begun = True
         self._wake()
 
-    # -- by those who read it ------------------------------------------------------------------------
+    # -- by those who read it (`Reader`) -------------------------------------------------------------
 
-    def enter(self) -> None:
-        """One reader more."""
-        self._readers += 1
+    def enter(self, news: asyncio.Event) -> None:
+        """One reader more, who is told whenever there is something new."""
+        self._readers.add(news)
 
-    def leave(self) -> None:
+    def leave(self, news: asyncio.Event) -> None:
         """One reader less; an answer that nobody waits for any more is not generated to its end."""
-        self._readers -= 1
-        if self._readers == 0 and self.state == "running":
+        self._readers.discard(news)
+        if not self._readers and self.state == "running":
             self.state = "cancelled"
             self.ended_at = time.monotonic()
             if self.task is not None:
                 self.task.cancel()
 
-    async def begun(self) -> None:
-        """Returns when status and headers are known. Raises what the completion failed with."""
-        await self._begun.wait()
+    def check(self) -> None:
+        """Raises what the completion failed with, if it did."""
         if self._error is not None:
             raise self._error
-
-    async def read(self) -> AsyncIterator[bytes]:
-        """The body from its first byte on, as it comes."""
-        news = asyncio.Event()
-        self._waiting.add(news)
-        index = 0
-        try:
-            while True:
-                news.clear()
-                if index < len(self._pieces):
-                    waiting = self._pieces[index:]
-                    index += len(waiting)
-                    yield waiting[0] if len(waiting) == 1 else b"".join(waiting)
-                elif self.state == "running":
-                    await news.wait()
-                else:
-                    return
-        finally:
-            self._waiting.discard(news)
 
     @property
     def body(self) -> bytes:
         """What has come so far."""
-        return b"".join(self._pieces)
+        return b"".join(self.pieces)
 
     def _wake(self) -> None:
-        for news in self._waiting:
+        for news in self._readers:
             news.set()
 
 
