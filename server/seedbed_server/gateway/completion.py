@@ -17,7 +17,7 @@ import orjson
 import structlog
 
 from seedbed.v1 import engine_pb2 as pb
-from seedbed_server.gateway.conversations import extended, prefix_digests
+from seedbed_server.gateway.conversations import extended
 from seedbed_server.gateway.dialects import DIALECTS
 from seedbed_server.gateway.errors import ApiError, bug, normalised, unavailable
 from seedbed_server.gateway.labels import about, failure, label_headers
@@ -251,7 +251,7 @@ class Completion:
             return b"".join(digests) or None
         if not messages:
             return None
-        asked = prefix_digests(messages)[-1]
+        asked = self._prepared.digests[-1]
         answered = []
         for items in self._dialect.answers(self._heard):
             digest = asked

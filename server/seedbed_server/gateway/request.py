@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import orjson
 from pydantic import ValidationError
 
 from seedbed_server.gateway.association import HEADER, Named
+from seedbed_server.gateway.conversations import prefix_digests
 from seedbed_server.gateway.errors import ApiError, bad_request
 from seedbed_server.gateway.refusals import check_tools, refuse
 from seedbed_server.gateway.response_shapes import ResponseBody
@@ -57,6 +59,11 @@ class Prepared:
     """The one text that a text completion continues, if it is one and is not answered itself (`echo`)."""
     metadata: dict[str, str]
     """What the client says of the request, less what it says to us."""
+
+    @cached_property
+    def digests(self) -> list[bytes]:
+        """Of each prefix of the conversation; long ones are gone through once."""
+        return prefix_digests(self.messages)
 
 
 def prepare(route: str, body: bytes, headers: Mapping[str, str], model: str) -> Prepared:

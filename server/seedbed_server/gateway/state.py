@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from seedbed_server.gateway.admission import Admission
-from seedbed_server.gateway.conversations import KEEP_SECONDS, Conversations, prefix_digests, unpacked
+from seedbed_server.gateway.conversations import KEEP_SECONDS, Conversations, unpacked
 from seedbed_server.gateway.engine_link import EngineLink
 from seedbed_server.gateway.leases import Leases
 from seedbed_server.gateway.metrics import Metrics
@@ -116,7 +116,7 @@ class Gateway:
             return self.texts.find(client, prepared.text, time.time())
         if not prepared.messages:
             return None
-        return self.conversations.find(client, prefix_digests(prepared.messages), time.time())
+        return self.conversations.find(client, prepared.digests, time.time())
 
     async def _keep_time(self) -> None:
         """Remembers the conversations of the last minutes, then ends episodes when their time has passed."""
