@@ -148,9 +148,9 @@ class _Sides:
         self, number: int, clients: int, each: int, new_tokens: int, *, stream: bool
     ) -> dict[str, tuple[float, list[Timing], float]]:
         """For each lane seconds, completions, and seconds of CPU for each of them."""
-        prompts = _prompts(number * 2 + stream, clients, each)
         found = {}
         for name in self.lanes if number % 2 else reversed(self.lanes):
+            prompts = _prompts(number * 2 + stream, clients, each, name)
             before = self.cpu(name)
             seconds, timings = await load(self.lanes[name], prompts, new_tokens=new_tokens, stream=stream)
             found[name] = (seconds, timings, (self.cpu(name) - before) / len(timings))
@@ -174,10 +174,18 @@ async def _lanes(running: dict[str, servers.Server]) -> AsyncIterator[dict[str, 
             await lane.close()
 
 
-def _prompts(number: int, clients: int, each: int) -> list[list[str]]:
-    """Prompts that no prefix cache has seen; the same ones for every lane of a round."""
-    rng = random.Random(f"{number} {clients}")
-    return [[" ".join(rng.choices(WORDS, k=12)) for _ in range(each)] for _ in range(clients)]
+def _prompts(number: int, clients: int, each: int, lane: str) -> list[list[str]]:
+    """The same words for every lane of a round, in an order that no prefix cache has seen: lanes share
+    engines.
+    """
+    rng, order = random.Random(f"{number} {clients}"), random.Random(f"{number} {clients} {lane}")
+
+    def prompt() -> str:
+        words = rng.choices(WORDS, k=12)
+        order.shuffle(words)
+        return " ".join(words)
+
+    return [[prompt() for _ in range(each)] for _ in range(clients)]
 
 
 async def _latency(
