@@ -118,6 +118,43 @@ async def test_a_retry_of_a_cancelled_whole_answer_counts_its_episode_once(serve
     assert (await again).status_code == 200
 
 
+async def test_a_retry_gets_a_whole_answer_whenever_the_hanging_up_is_noticed(server: Running) -> None:
+    async def one(number: int) -> str | None:
+        """Hangs up `number` tenths of a millisecond after or before its retry."""
+        body = {"model": "toy", "messages": [{"role": "user", "content": f"wait a b c d {number}"}]}
+        url, asked = "/v1/chat/completions", {**body, "stream": True}
+        async with server.http.stream("POST", url, json=asked) as stream:
+            await anext(stream.aiter_lines())
+            episode = stream.headers["x-seedbed-episode"]
+            retry = None
+            if number % 2:
+                retry = asyncio.create_task(server.http.post(url, json=asked, headers=MARK))
+                await asyncio.sleep(number / 10_000)
+        if retry is None:
+            await asyncio.sleep(number / 10_000)
+            retry = asyncio.create_task(server.http.post(url, json=asked, headers=MARK))
+        answer = await retry
+        assert answer.text.endswith("data: [DONE]\n\n"), answer.text
+        assert '"error"' not in answer.text
+        assert str(number) in answer.text
+        assert answer.headers["x-seedbed-episode"] == episode
+        return answer.headers.get("x-seedbed-retry")
+
+    async def release() -> None:
+        while True:
+            server.engine.tokens.release()
+            await asyncio.sleep(0.001)
+
+    releasing = asyncio.create_task(release())
+    try:
+        async with asyncio.timeout(30):
+            hows = await asyncio.gather(*(one(number) for number in range(60)))
+    finally:
+        releasing.cancel()
+        server.engine.tokens = asyncio.Semaphore(0)
+    assert {None, "joined"} <= set(hows)
+
+
 async def test_retries_are_kept_apart_by_episode_and_by_key(server: Running) -> None:
     one = (await server.http.post("/v1/episodes")).json()["id"]
     two = (await server.http.post("/v1/episodes")).json()["id"]
