@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,19 +10,18 @@ from typing import Any
 import pytest
 
 from tests.accept.clients.crowd import readable_toy
-from tests.accept.clients.program import Results, run_program
+from tests.accept.clients.program import Programs
 from tests.e2e.served import Served
 
 MEMBERS = 8
 MODEL = "smollm2"
 
 
-@pytest.fixture(scope="package")
-def smollm2(smollm2_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def serve_smollm2(model: Path, folder: Path) -> Iterator[Served]:
     """`seedbed serve` on SmolLM2, whose population stays open however many rewards come."""
     server = Served(
-        smollm2_folder,
-        tmp_path_factory.mktemp("smollm2-served"),
+        model,
+        folder,
         served_name=MODEL,
         population_size=MEMBERS,
         episodes_per_member=1000,
@@ -38,17 +36,15 @@ def smollm2(smollm2_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 @pytest.fixture(scope="package")
-def ran(smollm2: Served) -> Callable[..., Results]:
-    """`ran("use_openai", asynchronous=True)`: what the program found; once for each set of options."""
-    done: dict[str, Results] = {}
+def smollm2(smollm2_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One server for all clients."""
+    yield from serve_smollm2(smollm2_folder, tmp_path_factory.mktemp("smollm2-served"))
 
-    def results(program: str, **options: object) -> Results:
-        key = f"{program} {json.dumps(options, sort_keys=True)}"
-        if key not in done:
-            done[key] = run_program(program, smollm2.url, MODEL, options=options)
-        return done[key]
 
-    return results
+@pytest.fixture(scope="package")
+def ran(smollm2: Served) -> Programs:
+    """`ran("use_openai", asynchronous=True)`: what the program found."""
+    return Programs(smollm2.url, MODEL)
 
 
 @pytest.fixture(scope="package")

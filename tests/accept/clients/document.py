@@ -40,8 +40,10 @@ def check_document(url: str, folder: Path, *, seconds: int, seed: int = 1) -> Ve
             # Closing an episode with DELETE ends it; what became of it can still be read and rewarded.
             *("--exclude-checks", "use_after_free"),
             *("--max-time", str(seconds), "--seed", str(seed), "--workers", "1"),
+            # Its warnings are hints on coverage, such as that most random ids are not found.
             *("--continue-on-failure", "--request-timeout", "60", "--warnings", "off"),
             *("--report", "har", "--report-har-path", str(report)),
+            # Hypothesis' complaints of slow or large examples, which say nothing of the server.
             "--suppress-health-check=all",
         ],
         cwd=folder,

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.accept.clients.environment import python_of_clients
 
-__all__ = ["Results", "run_program"]
+__all__ = ["Programs", "Results", "run_program"]
 
 PROGRAMS = Path(__file__).with_name("programs")
 
@@ -74,3 +74,18 @@ def run_program(
     )
     assert done.returncode == 0, f"{program} ended with code {done.returncode}:\n{done.stderr[-4000:]}"
     return Results(program, json.loads(done.stdout.rstrip().rpartition("\n")[2]))
+
+
+class Programs:
+    """The programs against one server; each is run once for each set of options."""
+
+    def __init__(self, url: str, model: str) -> None:
+        self._url, self._model = url, model
+        self._done: dict[str, Results] = {}
+
+    def __call__(self, program: str, *, only: tuple[str, ...] = (), **options: object) -> Results:
+        """What a program found; `only` names cases."""
+        key = json.dumps([program, only, options], sort_keys=True)
+        if key not in self._done:
+            self._done[key] = run_program(program, self._url, self._model, only=only, options=options)
+        return self._done[key]
