@@ -65,24 +65,25 @@ def choose(probabilities: Tensor, positions: Tensor, seeded: Seeded, information
     Returns:
         int64 [k].
     """
-    weights = probabilities[seeded.rows].double()
+    weights = probabilities[seeded.rows]
     if seeded.limited is not None:
         rows = seeded.rows[seeded.limited]
-        kept = _kept(
-            weights[seeded.limited],
-            information.top_ks[rows],
-            information.top_ps[rows],
-            information.min_ps[rows],
-        )
-        weights[seeded.limited] = kept
-    return weights.div_(_exponential(seeded.seeds, positions[seeded.rows], weights.shape[1])).argmax(-1)
+        limits = information.top_ks[rows], information.top_ps[rows], information.min_ps[rows]
+        weights[seeded.limited] = _kept(weights[seeded.limited], *limits)
+    positions = positions[seeded.rows]
+    # On a CPU one row stays in the cache, and all of them wake threads for every operation.
+    size = 1 if weights.device.type == "cpu" else len(weights)
+    parts = zip(weights.split(size), seeded.seeds.split(size), positions.split(size), strict=True)
+    return torch.cat(
+        [(p.double() / _exponential(seeds, at, p.shape[1])).argmax(-1) for p, seeds, at in parts]
+    )
 
 
 def _kept(p: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
     """The probabilities [l, vocabulary] less those that a row's limits leave out, as SGLang reads them."""
     ordered, order = p.sort(dim=-1, descending=True, stable=True)
     rank = torch.arange(p.shape[1], device=p.device)
-    before = ordered.cumsum(-1).sub_(ordered)
+    before = ordered.double().cumsum(-1).sub_(ordered)
     out = (rank >= top_k[:, None]) | ((before > top_p[:, None]) & (top_p < 1)[:, None])
     out |= ordered < ordered[:, :1] * min_p[:, None]
     return torch.zeros_like(p).scatter_(-1, order, ordered.masked_fill_(out, 0))
