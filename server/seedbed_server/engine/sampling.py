@@ -71,12 +71,14 @@ def choose(probabilities: Tensor, positions: Tensor, seeded: Seeded, information
         limits = information.top_ks[rows], information.top_ps[rows], information.min_ps[rows]
         weights[seeded.limited] = _kept(weights[seeded.limited], *limits)
     positions = positions[seeded.rows]
-    # On a CPU one row stays in the cache, and all of them wake threads for every operation.
+    # On a CPU one row stays in the cache, and all of them would wake threads for every operation.
     size = 1 if weights.device.type == "cpu" else len(weights)
-    parts = zip(weights.split(size), seeded.seeds.split(size), positions.split(size), strict=True)
-    return torch.cat(
-        [(p.double() / _exponential(seeds, at, p.shape[1])).argmax(-1) for p, seeds, at in parts]
-    )
+    drawn = []
+    for first in range(0, len(weights), size):
+        part = slice(first, first + size)
+        numbers = _exponential(seeded.seeds[part], positions[part], weights.shape[1])
+        drawn.append((weights[part].double() / numbers).argmax(-1))
+    return torch.cat(drawn)
 
 
 def _kept(p: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """Members, episodes by every way that there is, and rewards."""
 
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -69,7 +70,8 @@ def _legal(extras: dict[str, Any]) -> dict[str, Any]:
 @case
 async def conversations(w: World) -> Any:
     """No episode is named: a conversation that goes on stays with its member, another one does not."""
-    client, stranger = w.client(key="talker"), w.client(key="stranger")
+    # Keys of their own: another run may have left a conversation that began alike and is to be gone on with.
+    client, stranger = (w.client(key=f"{who} {uuid.uuid4()}") for who in ("talker", "stranger"))
     first = await chat(w, client)
     history = [
         *said(CAPITAL),
