@@ -25,7 +25,7 @@ async def deaths(w: World) -> Any:
             prompt="Once", max_tokens=450, stream=True, **endless
         ),
         "responses": lambda: client.responses.create(
-            input="Tell me a long story.", max_output_tokens=450, stream=True, **endless
+            model=w.model, input="Tell me a long story.", max_output_tokens=450, stream=True
         ),
     }
     begun = {name: asyncio.Event() for name in calls}
