@@ -38,7 +38,7 @@ from tests.accept.clients.test_openai import (
 )
 from tests.e2e.served import Served
 
-pytestmark = [pytest.mark.engine, pytest.mark.smollm2]
+pytestmark = [pytest.mark.engine, pytest.mark.smollm2, pytest.mark.network]
 
 __all__ = [
     "test_a_forced_tool",
