@@ -38,6 +38,7 @@ USED = [
     f"{SRT}.entrypoints.openai.serving_chat.OpenAIServingChat._effective_tools",
     f"{SRT}.entrypoints.openai.serving_completions.OpenAIServingCompletion._convert_to_internal_request",
     f"{SRT}.entrypoints.openai.serving_responses.OpenAIServingResponses.create_responses",
+    f"{SRT}.entrypoints.openai.serving_responses.OpenAIServingResponses._parse_required_tool_json",
     f"{SRT}.entrypoints.openai.protocol.ChatCompletionRequest",
     f"{SRT}.entrypoints.openai.protocol.LegacyStructuralTagResponseFormat",
     f"{SRT}.entrypoints.openai.protocol.StreamOptions",

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -27,12 +28,16 @@ from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
 from sglang.srt.entrypoints.openai.serving_completions import OpenAIServingCompletion
 from sglang.srt.entrypoints.openai.serving_responses import OpenAIServingResponses
 from sglang.srt.entrypoints.openai.sse_utils import build_sse_content
+from sglang.srt.function_call.core_types import ToolCallItem
 from sglang.srt.function_call.function_call_parser import FunctionCallParser
 from sglang.srt.function_call.json_array_parser import JsonArrayParser
 
 from seedbed_server.engine.sampling import choices_apart
 
 __all__ = ["Chat", "ForcedChat", "ForcedResponses", "Responses", "Text", "forces_by_itself"]
+
+
+_NAME = re.compile(r'"name": *"([^"]+)"')
 
 
 class _Checked:
@@ -90,7 +95,15 @@ class ForcedChat(Chat):
         result = super()._process_tool_calls(text, tools, finish_reason, *args, **kwargs)
         if result.tool_calls is not None or not text.startswith("["):
             return result
-        return ToolCallProcessingResult(_calls_of(text, tools) or None, "", finish_reason)
+        calls = [
+            ToolCall(
+                id=f"call_{uuid.uuid4().hex[:24]}",
+                index=call.tool_index,
+                function=FunctionResponse(name=call.name, arguments=call.parameters),
+            )
+            for call in _calls_of(text, tools)
+        ]
+        return ToolCallProcessingResult(calls or None, "", finish_reason)
 
 
 class Responses(OpenAIServingResponses):  # type: ignore[misc]
@@ -107,24 +120,29 @@ class ForcedResponses(Responses):
         super().__init__(manager, templates)
         self.tool_call_parser = None
 
+    def _parse_required_tool_json(self, content: str) -> tuple[str, list[ToolCallItem]]:
+        """As for chat; the grammar lets only names of tools through."""
+        text, calls = super()._parse_required_tool_json(content)
+        if calls or not content.startswith("["):
+            return text, calls
+        tools = [Tool(type="function", function={"name": name}) for name in set(_NAME.findall(content))]
+        return "", _calls_of(content, tools)
 
-def _calls_of(text: str, tools: list[Any]) -> list[Any]:
+
+def _calls_of(text: str, tools: list[Any]) -> list[ToolCallItem]:
     """The calls that the beginning of a JSON list of calls has so far."""
     parser = JsonArrayParser()
     begun = parser.parse_streaming_increment(text, tools)
-    calls: dict[int, Any] = {}
+    calls: dict[int, ToolCallItem] = {}
     for item in (*begun.calls, *parser.finish(tools).calls):
         if item.name:
-            function = FunctionResponse(name=item.name, arguments="")
-            calls[item.tool_index] = ToolCall(
-                id=f"call_{uuid.uuid4().hex[:24]}", index=item.tool_index, function=function
-            )
+            calls[item.tool_index] = ToolCallItem(tool_index=item.tool_index, name=item.name, parameters="")
         if item.parameters:
-            calls[item.tool_index].function.arguments += item.parameters
+            calls[item.tool_index].parameters += item.parameters
     last = len(calls) - 1
     if 0 <= last < len(parser.prev_tool_call_arr):
         arguments = json.dumps(parser.prev_tool_call_arr[last].get("arguments", {}), ensure_ascii=False)
-        calls[last].function.arguments = calls[last].function.arguments or arguments
+        calls[last].parameters = calls[last].parameters or arguments
     return list(calls.values())
 
 
