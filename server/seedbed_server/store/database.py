@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -25,6 +26,8 @@ __all__ = ["Store"]
 
 T = TypeVar("T")
 
+ROOM_BYTES = 1 << 20
+"""With less on its disk, a store that cannot be opened most likely has no room."""
 MIGRATIONS = Path(__file__).parent / "migrations"
 
 
@@ -138,6 +141,12 @@ def _unusable(place: Place, error: Exception) -> str:
         )
     reason = reason_of(error)
     if place.is_file:
+        left = shutil.disk_usage(place.beside.parent).free
+        if left < ROOM_BYTES:
+            return (
+                f"store: {place.name} cannot be used ({reason}): {left} bytes are left on its disk; make "
+                "room, then start again"
+            )
         return (
             f"store: {place.name} cannot be used ({reason}); check the disk and the rights, or move the file "
             "away and start with a new one"

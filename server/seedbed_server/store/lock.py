@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from typing import TYPE_CHECKING
@@ -34,8 +35,10 @@ class FileLock:
             raise StoreLocked(
                 f"store: {store} is in use by process {holder}; stop that server, or choose another --store"
             ) from None
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+        # For people only: on a full disk the lock holds without it.
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
         """Lets the next process in. The file stays: removing it would let two processes lock two files."""
