@@ -8,8 +8,10 @@ import torch
 from torch import nn
 
 from seedbed_server.engine import perturb
-from seedbed_server.engine.address import UNPERTURBED, Address
+from seedbed_server.engine.address import UNPERTURBED, Address, Namespace
+from seedbed_server.engine.config import EngineConfig
 from seedbed_server.engine.layout import Coverage, Kind, Layout, Parameter, Site
+from seedbed_server.engine.live import Live
 from seedbed_server.engine.slots import LinearFactors, NormFactors, SlotTable, VocabularyFactors
 from tests.reference import noise as reference
 
@@ -182,6 +184,70 @@ def test_excluded_parts_of_a_fused_matrix_add_nothing() -> None:
         perturb.linear_(y, torch.ones(len(batch), 17), factors, _rows(batch, table), bias=False)
         assert y[:, :24].any()
         assert not y[:, 24:].any()
+
+
+def test_rows_that_keep_what_they_gathered_give_the_same_bits() -> None:
+    linear = _linear({"q": 24, "k": 8, "v": 9}, 17, bias=True)
+    weight = torch.randn(64, 17, generator=torch.Generator().manual_seed(8))
+    head = Site(
+        Kind.VOCABULARY, Holder(weight), (_parameter("model.embed.weight", weight[:50], Coverage.MATRIX),)
+    )
+    scale = torch.ones(17)
+    norm = Site(Kind.NORM, Holder(scale), (_parameter("norm.weight", scale, Coverage.NORM),))
+    sites = (linear, head, norm)
+    parameters = sorted((p for site in sites for p in (*site.weights, *site.biases)), key=lambda p: p.name)
+    table = SlotTable(Layout(sites, tuple(parameters)), 4)
+    rows = perturb.rows_of(FEW, table)
+    assert rows is not None
+    keeping = rows.keeping()
+    assert keeping.keeping() is keeping
+    x = torch.randn(len(FEW), 17, generator=torch.Generator().manual_seed(9))
+    ids = torch.arange(len(FEW))
+    by_module = [table.factors[id(site.module)] for site in sites]
+
+    def outputs(given: perturb.Rows) -> list[torch.Tensor]:
+        found = [torch.ones(len(FEW), size) for size in (41, 64, 17, 17)]
+        linear_factors, vocabulary, norms = by_module
+        assert isinstance(linear_factors, LinearFactors)
+        assert isinstance(vocabulary, VocabularyFactors)
+        assert isinstance(norms, NormFactors)
+        perturb.linear_(found[0], x, linear_factors, given, bias=True)
+        perturb.head_(found[1], x, vocabulary, given)
+        perturb.embed_(found[2], ids, vocabulary, given)
+        perturb.norm_(found[3], norms, given)
+        return found
+
+    wanted = outputs(rows)
+    for _ in range(3):
+        for one, other in zip(outputs(keeping), wanted, strict=True):
+            assert torch.equal(one, other)
+
+
+def test_a_batch_that_stays_the_same_is_gathered_once_and_again_when_slots_changed() -> None:
+    site = _linear({"o": 3}, 4, bias=False)
+    layout = Layout((site,), site.weights)
+    config = EngineConfig(model_path="m", model_name="m", address="unix:/tmp/none.sock")
+    live = Live(layout, SlotTable(layout, 2), config, "Toy")
+    one, other = (str(Namespace(1, Address(seed, 0.1))) for seed in (1, 2))
+    first = live.batch_rows([one, None])
+    again = live.batch_rows([one, None])
+    assert first is not None
+    assert again is not None
+    assert torch.equal(first.slot, again.slot)
+    assert (first.kept, again.kept) == (None, {})
+    assert live.batch_rows([one, None]) is again
+    assert live.batch_rows([None, one]) is not again
+    assert live.batch_rows([None, None]) is None
+    assert live.batch_rows([None, None]) is None
+    before = live.batch_rows([one, None])
+    # Two others take the places; the same batch must be given its own again.
+    live.slots.acquire([2, 3])
+    after = live.batch_rows([one, None])
+    assert after is not None
+    assert after is not before
+    (slot,) = (place for seed, place in live.slots.acquire([1]).items() if seed == 1)
+    assert int(after.slot[0]) == slot
+    assert live.batch_rows([other, None]) is not None
 
 
 class TestSlots:

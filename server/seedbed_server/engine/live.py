@@ -54,6 +54,7 @@ class Live:
             each token, and for each row that the head sees.
         reached, head_reached: modules that perturbed some row so far, and whether the head did. (A tied
             head is the embedding's module, which says nothing of the head.)
+        batch: the namespaces of the last batch, how often slots had been filled, and its rows.
         base: the base weights on disk, once an update needed them.
         saving: the snapshot that is being written, during which the weights stand still.
         last: the record that made this version, and the answer that it got, so that repeating it is safe.
@@ -77,6 +78,7 @@ class Live:
     head_taken: int = 0
     reached: set[int] = field(default_factory=set, repr=False)
     head_reached: bool = False
+    batch: tuple[tuple[str | None, ...], int, Rows | None] | None = field(default=None, repr=False)
     base: Anchor | None = field(default=None, repr=False)
 
     @classmethod
@@ -150,8 +152,18 @@ class Live:
         return [w.name for s in missed for w in s.weights if w.coverage is not Coverage.EXCLUDED]
 
     def batch_rows(self, namespaces: list[str | None]) -> Rows | None:
-        """Coefficients of the requests of a batch, from their cache namespaces."""
-        return rows_of([Namespace.parse(text).address for text in namespaces], self.slots)
+        """Coefficients of the requests of a batch, from their cache namespaces.
+
+        A batch that is the last one over again (the next token of the same requests) has its rows already.
+        """
+        key = tuple(namespaces)
+        if self.batch is not None and self.batch[:2] == (key, self.slots.fills):
+            rows = self.batch[2]
+            rows = None if rows is None else rows.keeping()
+        else:
+            rows = rows_of([Namespace.parse(text).address for text in namespaces], self.slots)
+        self.batch = (key, self.slots.fills, rows)
+        return rows
 
     def state(self) -> dict[str, Any]:
         """Where the weights stand, for an answer."""

@@ -1,23 +1,29 @@
 """Perturbing never writes the weights: y = x W^T + (s / (8 sqrt r)) (x B) A^T, each row with its own s.
 
 EGGROLL (arXiv 2511.16652, section 3) computes the same side path for one member a row. A layer takes a fixed
-number of torch operations, whatever the members. A few rows (decode) gather the factors of their slots and
-work element by element: on a CPU a product of small matrices costs more in waking threads than in arithmetic.
-Many rows (prefill) multiply with the factors of all slots, under coefficients that are zero for all slots but
-a row's own.
+number of torch operations, whatever the members. A few rows (decode) gather the factors of their slots, once
+for as long as the batch stays the same, and work element by element: on a CPU a product of small matrices
+costs more in waking threads than in arithmetic. Many rows (prefill) multiply with the factors of all slots,
+under coefficients that are zero for all slots but a row's own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from seedbed_server.engine.address import Address
-from seedbed_server.engine.slots import LinearFactors, NormFactors, SlotTable, VocabularyFactors
+from seedbed_server.engine.slots import (
+    Factors,
+    LinearFactors,
+    NormFactors,
+    SlotTable,
+    VocabularyFactors,
+)
 
 __all__ = ["Rows", "embed_", "head_", "linear_", "norm_", "rows_of"]
 
@@ -34,6 +40,7 @@ class Rows:
         matrix: [rows, 1], signed sigma / 8, for products of two factors of variance 8.
         vector: [rows, 1], signed sigma / sqrt(8), for one factor of variance 8.
         masked: for many rows, `matrix` and `vector` as [rows, slots] with one place that is not 0.
+        kept: what was gathered for these rows, by the factors that it comes from; None: nothing is kept.
     """
 
     slot: Tensor
@@ -41,6 +48,24 @@ class Rows:
     vector: Tensor
     slots: int
     masked: tuple[Tensor, Tensor] | None = None
+    kept: dict[int, tuple[Tensor, ...]] | None = field(default=None, repr=False, compare=False)
+
+    def keeping(self) -> Rows:
+        """The same rows, for steps that repeat: what they gather stays, as long as their slots do.
+
+        On a GPU memory is worth more than the time for it.
+        """
+        few = self.masked is None and len(self) <= _FEW and self.slot.device.type == "cpu"
+        return replace(self, kept={}) if few and self.kept is None else self
+
+    def gathered(self, factors: Factors, gather: Callable[[], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+        """What `gather` makes of these rows and factors; nobody may write to it."""
+        if self.kept is None:
+            return gather()
+        found = self.kept.get(id(factors))
+        if found is None:
+            found = self.kept[id(factors)] = gather()
+        return found
 
     def pick(self, index: Tensor) -> Rows:
         """The rows of these indices, in their order."""
@@ -87,14 +112,25 @@ def linear_(y: Tensor, x: Tensor, factors: LinearFactors, rows: Rows, bias: bool
         if bias and factors.bias is not None:
             y.add_(rows.masked[1] @ factors.bias.float())
         return
-    b = factors.b.view(-1, rows.slots, x.shape[1]).index_select(1, rows.slot)
-    a = factors.a.index_select(0, rows.slot)
+    b, a, *biases = rows.gathered(factors, lambda: _linear_factors(factors, rows))
     # [parts, rows, 1]
     t = (x.float() * b).sum(-1, keepdim=True).mul_(rows.matrix)
     for j, (first, last) in enumerate(factors.parts):
         _add_product_(y[:, first:last], t[j], a[:, first:last])
-    if bias and factors.bias is not None:
-        _add_product_(y, rows.vector, factors.bias.index_select(0, rows.slot))
+    if bias and biases:
+        _add_product_(y, rows.vector, biases[0])
+
+
+def _linear_factors(factors: LinearFactors, rows: Rows) -> tuple[Tensor, ...]:
+    """B [parts, rows, n], a [rows, m], and where there is one the bias [rows, m]."""
+    b = factors.b.view(len(factors.parts), rows.slots, -1).index_select(1, rows.slot)
+    a = factors.a.index_select(0, rows.slot)
+    return (b, a) if factors.bias is None else (b, a, factors.bias.index_select(0, rows.slot))
+
+
+def _vocabulary_factors(factors: VocabularyFactors, rows: Rows) -> tuple[Tensor, ...]:
+    """B [rows, n], a [rows, padded vocabulary]."""
+    return factors.b.index_select(0, rows.slot), factors.a.index_select(0, rows.slot)
 
 
 def embed_(y: Tensor, ids: Tensor, factors: VocabularyFactors, rows: Rows) -> None:
@@ -108,8 +144,9 @@ def head_(y: Tensor, x: Tensor, factors: VocabularyFactors, rows: Rows) -> None:
     if rows.masked is not None:
         y.addmm_((x @ factors.b.t()).mul_(rows.masked[0]), factors.a)
         return
-    t = (x.float() * factors.b.index_select(0, rows.slot)).sum(-1, keepdim=True).mul_(rows.matrix)
-    _add_product_(y, t, factors.a.index_select(0, rows.slot))
+    b, a = rows.gathered(factors, lambda: _vocabulary_factors(factors, rows))
+    t = (x.float() * b).sum(-1, keepdim=True).mul_(rows.matrix)
+    _add_product_(y, t, a)
 
 
 def norm_(y: Tensor, factors: NormFactors, rows: Rows) -> None:
@@ -117,7 +154,9 @@ def norm_(y: Tensor, factors: NormFactors, rows: Rows) -> None:
     if rows.masked is not None:
         scale = (rows.masked[1] @ factors.v.float()).add_(1)
     else:
-        scale = (factors.v.index_select(0, rows.slot) * rows.vector).add_(1)
+        (scale,) = rows.gathered(
+            factors, lambda: ((factors.v.index_select(0, rows.slot) * rows.vector).add_(1),)
+        )
     if y.numel() == scale.numel():
         y.mul_(scale.view(y.shape))
     else:

@@ -73,6 +73,8 @@ class SlotTable:
         self._plan = Plan(self._segments, self.device)
         self._lengths = [len(s) for s in self._segments]
         self._resident: OrderedDict[int, int] = OrderedDict()
+        self.fills = 0
+        """How often a slot was filled: as long as it stays, every seed is where it was."""
 
     @property
     def bytes(self) -> int:
@@ -107,6 +109,7 @@ class SlotTable:
         return {seed: self._resident[seed] for seed in wanted}
 
     def _fill(self, slot: int, seed: int) -> None:
+        self.fills += 1
         values = self._plan.draw(seed).to(self.dtype)
         torch._foreach_copy_(self._targets[slot], list(torch.split(values, self._lengths)))
 
