@@ -29,6 +29,7 @@ from typing import Any
 from seedbed_server.engine.config import ConfigError, EngineConfig
 
 REFUSED, BROKEN, ORPHANED = 3, 4, 5
+SWITCH_SECONDS = 0.0005
 
 logger = logging.getLogger("seedbed.engine")
 
@@ -39,6 +40,8 @@ def main() -> int:
     parser.add_argument("--config", required=True, help="settings as one JSON object")
     arguments = parser.parse_args()
     say = _own_standard_output()
+    # The threads of gRPC and of the tokenizer hand over to a loop that is busy with tokens, and wait for it.
+    sys.setswitchinterval(SWITCH_SECONDS)
     from seedbed_server.engine.host import RefusedError
 
     try:
