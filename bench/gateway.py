@@ -13,38 +13,34 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import random
 import statistics
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from bench import servers
+from bench.gateway_lanes import LANES, Sides, lanes_of
 from bench.harness import Result, conditions, median_ratio
-from bench.http_load import EngineLane, HttpLane, Lane, Timing, load
-from bench.processes import idle_cpu, used_cpu
+from bench.http_load import Timing
+from bench.processes import idle_cpu
 
 __all__ = ["add_arguments", "run"]
 
 CLIENTS = (1, 16)
 EACH = {1: 8, 16: 4}
 """Completions of a client in a turn."""
-LANES = ("sglang", "proxy", "engine", "live", "members")
 ADDED = ("proxy", "engine", "live", "members")
-WORDS = (
-    "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
-    "red", "green", "blue", "warm", "cold", "old", "new", "big", "small",
-)  # fmt: skip
 NOTES = {
     "ttft_added_ms_p50": "added to the first token, unperturbed model; the worse of 1 and 16 clients",
     "total_added_ms_p50": "added to a whole answer that is not streamed; the worse of 1 and 16 clients",
     "stream16_over_sglang": "tokens per second of 16 streams of SmolLM2, unperturbed, over SGLang's server",
     "stream16_members_over_sglang": "the same with 16 members at once",
+    "live_ttft_added_ms_16_p10": "difference of the fastest tenths: what a machine that is busy still shows",
     "proxy_ttft_added_ms_16_p50": "what a proxy adds that only passes bytes on",
     "engine_ttft_added_ms_16_p50": "what our engine adds without the gateway",
 }
@@ -124,75 +120,20 @@ async def _measure(arguments: argparse.Namespace, console: Console) -> Result:
                     name: round(await asyncio.to_thread(idle_cpu, server), 3)
                     for name, server in running.items()
                 }
-                lanes = await stack.enter_async_context(_lanes(running))
-                found, raw = await measure(_Sides(running, lanes), arguments, console)
+                lanes = await stack.enter_async_context(lanes_of(running))
+                found, raw = await measure(Sides(running, lanes), arguments, console)
                 metrics |= found
                 samples[part] = raw
     facts["load_after"] = [round(x, 2) for x in os.getloadavg()]
     return Result("gateway", facts, metrics, samples, NOTES)
 
 
-class _Sides:
-    """Lanes, and which processes work for each."""
-
-    def __init__(self, running: dict[str, servers.Server], lanes: dict[str, Lane]) -> None:
-        self.lanes = lanes
-        below = {"sglang": ("sglang",), "proxy": ("sglang", "proxy")}
-        self._pids = {lane: [running[name] for name in below.get(lane, ("ours",))] for lane in lanes}
-
-    def cpu(self, lane: str) -> float:
-        """Seconds of CPU that the processes of a lane have used so far."""
-        return sum(used_cpu(server) for server in self._pids[lane])
-
-    async def round(
-        self, number: int, clients: int, each: int, new_tokens: int, *, stream: bool
-    ) -> dict[str, tuple[float, list[Timing], float]]:
-        """For each lane seconds, completions, and seconds of CPU for each of them."""
-        found = {}
-        for name in self.lanes if number % 2 else reversed(self.lanes):
-            prompts = _prompts(number * 2 + stream, clients, each, name)
-            before = self.cpu(name)
-            seconds, timings = await load(self.lanes[name], prompts, new_tokens=new_tokens, stream=stream)
-            found[name] = (seconds, timings, (self.cpu(name) - before) / len(timings))
-        return found
-
-
-@asynccontextmanager
-async def _lanes(running: dict[str, servers.Server]) -> AsyncIterator[dict[str, Lane]]:
-    ours = running["ours"]
-    lanes: dict[str, Lane] = {
-        "sglang": HttpLane(running["sglang"].url, servers.NAME),
-        "proxy": HttpLane(running["proxy"].url, servers.NAME),
-        "engine": EngineLane(servers.engine_address(ours), servers.NAME),
-        "live": HttpLane(ours.url, f"{servers.NAME}:live"),
-        "members": HttpLane(ours.url, servers.NAME),
-    }
-    try:
-        yield lanes
-    finally:
-        for lane in lanes.values():
-            await lane.close()
-
-
-def _prompts(number: int, clients: int, each: int, lane: str) -> list[list[str]]:
-    """The same words for every lane of a round, in an order that no prefix cache has seen: lanes share
-    engines.
-    """
-    rng, order = random.Random(f"{number} {clients}"), random.Random(f"{number} {clients} {lane}")
-
-    def prompt() -> str:
-        words = rng.choices(WORDS, k=12)
-        order.shuffle(words)
-        return " ".join(words)
-
-    return [[prompt() for _ in range(each)] for _ in range(clients)]
-
-
 async def _latency(
-    sides: _Sides, arguments: argparse.Namespace, console: Console
+    sides: Sides, arguments: argparse.Namespace, console: Console
 ) -> tuple[dict[str, float], dict[str, Any]]:
     """Milliseconds that are added, medians of the rounds' differences of medians. Round 0 warms up."""
     samples: dict[str, list[float]] = {}
+    single: dict[str, list[float]] = {}
     for number in range(arguments.rounds + 1):
         line = []
         for clients, each in EACH.items():
@@ -203,11 +144,15 @@ async def _latency(
                 values = {
                     lane: _middles(timings, cpu, stream=stream) for lane, (_, timings, cpu) in found.items()
                 }
+                for lane, (_, timings, _cpu) in found.items():
+                    taken = [1e3 * (t.first if stream else t.total) for t in timings]
+                    kind = "ttft_ms" if stream else "total_ms"
+                    single.setdefault(f"{lane}_{kind}_{clients}", []).extend(taken)
                 for lane, kinds in values.items():
                     for kind, value in kinds.items():
                         samples.setdefault(f"{lane}_{kind}_{clients}", []).append(value)
                         if lane in ADDED:
-                            added = kind.replace("_ms", "_added_ms").replace("_cpu", "_added_cpu")
+                            added = kind.removesuffix("_ms") + "_added_ms"
                             difference = value - values["sglang"][kind]
                             samples.setdefault(f"{lane}_{added}_{clients}", []).append(difference)
                 kind = "ttft_ms" if stream else "total_ms"
@@ -221,7 +166,22 @@ async def _latency(
             statistics.median(samples[f"live_{kind}_added_ms_{clients}"]) for clients in CLIENTS
         )
     metrics |= {f"{name}_p50": statistics.median(values) for name, values in samples.items()}
+    metrics |= _quiet(single)
     return metrics, samples
+
+
+def _quiet(single: dict[str, list[float]]) -> dict[str, float]:
+    """The lanes' fastest tenths beside SGLang's: what is added while nothing else wants the machine."""
+    fast = {name: statistics.quantiles(values, n=10)[0] for name, values in single.items()}
+    found = {}
+    for clients in CLIENTS:
+        for kind in ("ttft", "total"):
+            for lane in ADDED:
+                name = f"{kind}_ms_{clients}"
+                found[f"{lane}_{kind}_added_ms_{clients}_p10"] = (
+                    fast[f"{lane}_{name}"] - fast[f"sglang_{name}"]
+                )
+    return found
 
 
 def _middles(timings: Sequence[Timing], cpu: float, *, stream: bool) -> dict[str, float]:
@@ -234,7 +194,7 @@ def _middles(timings: Sequence[Timing], cpu: float, *, stream: bool) -> dict[str
 
 
 async def _streams(
-    sides: _Sides, arguments: argparse.Namespace, console: Console
+    sides: Sides, arguments: argparse.Namespace, console: Console
 ) -> tuple[dict[str, float], dict[str, Any]]:
     """Tokens per second of 16 streams at once, in each lane and round."""
     rates: dict[str, list[float]] = {lane: [] for lane in sides.lanes}
