@@ -20,6 +20,8 @@ __all__ = ["EngineLane", "HttpLane", "Lane", "Timing", "load"]
 
 _SECONDS = 300.0
 _ROUTE = "/v1/chat/completions"
+# Less than the 5 s after which servers close a connection that is still.
+_KEPT_SECONDS = 4.0
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,10 @@ class Timing:
 class Lane(Protocol):
     """A way to a model."""
 
+    async def warm(self, clients: int) -> None:
+        """Opens the connections of so many clients."""
+        ...
+
     async def ask(self, prompt: str, new_tokens: int, *, stream: bool) -> Timing:
         """One completion. Raises RuntimeError for an answer that is not what was asked for."""
         ...
@@ -50,13 +56,22 @@ class Lane(Protocol):
 
 
 class HttpLane:
-    """An OpenAI endpoint, over connections that stay open."""
+    """An OpenAI endpoint, over connections that stay open through a turn."""
 
     def __init__(self, url: str, model: str) -> None:
         self._model = model
         self._session = aiohttp.ClientSession(
-            url, connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=_SECONDS)
+            url,
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT_SECONDS),
+            timeout=aiohttp.ClientTimeout(total=_SECONDS),
         )
+
+    async def warm(self, clients: int) -> None:
+        async def one() -> None:
+            async with self._session.get("/v1/models") as response:
+                await response.read()
+
+        await asyncio.gather(*(one() for _ in range(clients)))
 
     async def ask(self, prompt: str, new_tokens: int, *, stream: bool) -> Timing:
         body = _body(self._model, prompt, new_tokens, stream=stream)
@@ -78,6 +93,9 @@ class EngineLane:
         self._model = model
         self._channel = grpc.aio.insecure_channel(address)
         self._calls = EngineCalls(EngineServiceStub(self._channel))
+
+    async def warm(self, clients: int) -> None:  # noqa: ARG002
+        await self._channel.channel_ready()
 
     async def ask(self, prompt: str, new_tokens: int, *, stream: bool) -> Timing:
         body = _body(self._model, prompt, new_tokens, stream=stream)
@@ -107,6 +125,7 @@ async def load(
     async def client(own: Sequence[str]) -> list[Timing]:
         return [await lane.ask(prompt, new_tokens, stream=stream) for prompt in own]
 
+    await lane.warm(len(prompts))
     started = time.perf_counter()
     timings = await asyncio.gather(*(client(own) for own in prompts))
     return time.perf_counter() - started, [timing for own in timings for timing in own]

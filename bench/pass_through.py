@@ -29,7 +29,9 @@ class _PassThrough:
             return
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                self._to, connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=600)
+                self._to,
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=4.0),
+                timeout=aiohttp.ClientTimeout(total=600),
             )
         body = b""
         while True:
