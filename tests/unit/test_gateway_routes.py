@@ -126,6 +126,7 @@ async def test_a_response_that_breaks_off_ends_with_an_error_event(server: Runni
         ({"metadata": {"seedbed.episode": "x"}}, "metadata.seedbed.episode"),
         ({"context": "web"}, "context"),
         ({"context_management": [{"type": "compaction"}]}, "context_management"),
+        ({"include": ["message.output_text.logprobs"], "stream": True}, "include"),
         ({"seed": 7}, "seed"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"messages": []}, "messages"),
@@ -146,7 +147,7 @@ async def test_what_a_response_cannot_do_is_refused_by_name(
 async def test_fields_that_ask_for_nothing_special_pass(server: Running) -> None:
     fields = {
         "background": False, "truncation": "disabled", "store": True, "text": {"format": {"type": "text"}},
-        "previous_response_id": None, "include": [],
+        "previous_response_id": None, "include": ["message.output_text.logprobs"],
     }  # fmt: skip
     response = await server.http.post("/v1/responses", json={"model": "toy", "input": "a", **fields})
     assert response.status_code == 200

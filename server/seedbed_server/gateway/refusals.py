@@ -115,6 +115,7 @@ _ELSEWHERE: dict[str, set[str]] = {
     "/v1/completions": (_CHAT | _RESPONSE | _NOWHERE | _TOOLS | {"top_logprobs"}) - {"response_format"},
     "/v1/responses": _CHAT | _TEXT | _SAMPLING | _NOWHERE | {"function_call", "functions"},
 }
+_LOG_PROBABILITIES = "message.output_text.logprobs"
 _WHY = {
     "background": "nothing is kept to be asked for later",
     "best_of": "every choice is returned; use n",
@@ -141,6 +142,12 @@ def refuse(route: str, values: dict[str, Any]) -> None:
     verbosity = (values.get("text") or {}).get("verbosity") if isinstance(values.get("text"), dict) else None
     if route == "/v1/responses" and verbosity not in (None, "medium"):
         raise _cannot("text.verbosity")
+    included = values.get("include") if route == "/v1/responses" and values.get("stream") is True else None
+    if isinstance(included, list) and _LOG_PROBABILITIES in included:
+        raise bad_request(
+            f"include: {_LOG_PROBABILITIES!r} is not there in streams; leave it out, or ask without stream",
+            param="include",
+        )
 
 
 def check_tools(values: dict[str, Any]) -> None:
