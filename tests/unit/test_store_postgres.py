@@ -6,24 +6,13 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
 import sqlalchemy as sa
 
-from seedbed_server.store import (
-    Place,
-    Store,
-    StoreError,
-    StoreLocked,
-    episodes,
-    place_of,
-    postgres,
-    rewards,
-    tables,
-)
-from seedbed_server.store.rows import EpisodeRow, RewardRow
+from seedbed_server.store import Place, Store, StoreError, StoreLocked, place_of, postgres, rewards, tables
+from seedbed_server.store.rows import RewardRow
 from tests.postgres import Cluster
 from tests.unit.test_store import fill
 
@@ -149,47 +138,6 @@ def test_a_value_that_the_database_cannot_hold_fails_alone(store: Store) -> None
         bad.result(10)
     good.result(10)
     assert names(store) == ["b"]
-
-
-def test_commits_wait_for_the_disk_and_readers_cannot_write(store: Store) -> None:
-    def synchronous(connection: sa.Connection) -> object:
-        return connection.exec_driver_sql("SHOW synchronous_commit").scalar()
-
-    assert store.submit(synchronous).result(10) == "on"
-    with pytest.raises(StoreError, match="read-only"):
-        store.read_now(lambda c: rewards.insert(c, reward("a")))
-
-
-def test_what_has_an_id_is_found_by_it_before_anybody_has_analysed_the_tables(store: Store) -> None:
-    """12,000 episodes that were opened within the minute before the database counts them."""
-    named = [f"e{number}" for number in range(12_000)]
-    asked = named[100:164]
-    statements: list[tuple[str, Any]] = []
-
-    def note(_: object, __: object, statement: str, parameters: Any, *___: object) -> None:
-        statements.append((statement, parameters))
-
-    def job(connection: sa.Connection) -> list[str]:
-        episodes.insert(
-            connection, *(EpisodeRow(name, 0, 0, 1, 0.01, None, "open", 1.0, version=0) for name in named)
-        )
-        rewards.insert(
-            connection, *(RewardRow(name, name, None, 1.0, None, "accepted", True, 1.0) for name in named)
-        )
-        sa.event.listen(connection, "before_cursor_execute", note)
-        assert len(rewards.by_ids(connection, asked)) == 64
-        assert len(episodes.find_many(connection, asked)) == 64
-        sa.event.remove(connection, "before_cursor_execute", note)
-        return [
-            line
-            for statement, parameters in statements
-            for line in connection.exec_driver_sql(f"EXPLAIN {statement}", parameters).scalars()
-        ]
-
-    plan = store.submit(job).result(60)
-    assert len(statements) == 2
-    assert sum("Index Scan on" in line for line in plan) == 2
-    assert "Seq Scan" not in "\n".join(plan), "\n".join(line[:200] for line in plan)
 
 
 def test_a_database_that_is_not_there_is_refused_with_a_remedy_and_without_the_password(

@@ -24,7 +24,7 @@ __all__ = ["Outcomes", "engine"]
 LOCK = 0x5EEDBED
 """Key of the advisory lock: one store in a database."""
 LOCK_SECONDS = 15.0
-"""How long a session of a process that was killed may take to go."""
+"""How long the session of a process that was killed, or of a machine that is gone, may take to go."""
 SETTLE_SECONDS = 600.0
 """How long the database may be away until an open outcome is given up."""
 CONNECT_SECONDS = 10
@@ -46,6 +46,12 @@ def engine(place: Place, *, writes: bool) -> sa.Engine:
         # What is read is new, and so in memory. With the price of a disk's arm, each batch of rewards would
         # read whole tables until they are large, or analysed.
         "random_page_cost": "1.1",
+        # The other end as well: the session of a machine that is gone ends, and with it its lock, before a
+        # start gives up. The database's own two hours would keep every other server out.
+        "tcp_keepalives_idle": "5",
+        "tcp_keepalives_interval": "2",
+        "tcp_keepalives_count": "3",
+        "tcp_user_timeout": "12s",
     }
     options = " ".join(f"-c {name}={value}" for name, value in settings.items())
     arguments = {
