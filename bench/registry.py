@@ -49,4 +49,8 @@ BENCHES = {
         "bench.learning",
         "held-out scores after learning from true, random and poisoned rewards; about an hour, resumable",
     ),
+    "store": Entry(
+        "bench.store",
+        "rewards acknowledged a second on SQLite and PostgreSQL, open episodes, memory over 200,000 rewards",
+    ),
 }
