@@ -37,6 +37,10 @@ class Entry:
 
 
 BENCHES = {
+    "chaos": Entry(
+        "bench.chaos",
+        "SIGKILL to gateway, engine and database under load, full disks; then every reward is looked for",
+    ),
     "engine": Entry(
         "bench.engine",
         "tokens per second with 16 members beside plain SGLang and its multi-LoRA; cost of an update",

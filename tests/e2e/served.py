@@ -38,12 +38,16 @@ class Served:
         return [sys.executable, "-c", program, "serve", *flags]
 
     def start(self) -> None:
+        self.launch()
+        self.wait_until(self.is_ready, START_SECONDS)
+
+    def launch(self) -> None:
+        """Without waiting for anything."""
         self.port = _free_port()
         with self.output.open("ab") as log:
             self._process = subprocess.Popen(
                 self.command(self.port), stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
-        self.wait_until(self.is_ready, START_SECONDS)
 
     def interrupt(self, times: int = 1) -> int:
         """Ctrl-C, as a terminal sends it to the whole foreground group. Returns the exit code."""
