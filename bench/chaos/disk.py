@@ -96,7 +96,7 @@ def trouble(
         victim.until_ready()
         goes_on("the disk can be written again, and service does not go on")
         clear = [text for text in refused if text.startswith("503") and "Make room" in text]
-        messages = [*sorted(set(refused))[:SHOWN], said]
+        messages = [text.replace(str(folder), "DISK") for text in (*sorted(set(refused))[:SHOWN], said)]
         return Trouble(reckon(victim, load, console), len(clear), messages, resumed=True)
 
 
