@@ -114,6 +114,11 @@ def test_a_seed_repeats_a_sample(results: Results) -> None:
     found = results.facts("seeds")
     assert found["a"] == found["b"] == found["streamed"]
     assert found["a"] != found["c"]
+    for way in WAYS:
+        choices = found["several"][way]
+        assert choices[0] == found["a"], "the first choice is that of the request without n"
+        assert len(set(choices)) == 3
+    assert found["several"]["whole"] == found["several"]["streamed"]
 
 
 def test_both_names_of_the_limit_are_kept_to_the_token(results: Results) -> None:
@@ -141,7 +146,7 @@ def test_a_forced_tool_is_called_with_arguments_of_its_schema(results: Results) 
         arguments = json.loads(answer["tools"][0]["arguments"])
         assert arguments["city"] in ("Paris", "Rome")
         assert arguments["days"] in (1, 2, 3)
-        assert answer["finish"] in ("tool_calls", "stop")
+        assert answer["finish"] == "tool_calls"
         required = found["required"][way]["choices"][0]
         assert {call["name"] for call in required["tools"]} <= {"weather", "light"}
         assert required["tools"]

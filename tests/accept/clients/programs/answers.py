@@ -63,7 +63,8 @@ async def seeds(w: World) -> Any:
     for name, seed in (("a", 7), ("b", 7), ("c", 8)):
         texts[name] = (await chat(w, client, seed=seed, **options))["choices"][0]["text"]
     texts["streamed"] = (await chat(w, client, seed=7, stream=True, **options))["choices"][0]["text"]
-    return texts
+    several = await both(w, client, seed=7, n=3, **options)
+    return {**texts, "several": {way: [c["text"] for c in a["choices"]] for way, a in several.items()}}
 
 
 @case
