@@ -22,7 +22,13 @@ from tests.accept.clients.test_openai import (
     test_a_forced_tool_is_called_with_arguments_of_its_schema as test_a_forced_tool,
 )
 from tests.accept.clients.test_openai import (
+    test_a_response_tells_its_log_probabilities as test_log_probabilities_of_a_response,
+)
+from tests.accept.clients.test_openai import (
     test_a_seed_repeats_a_sample as test_a_seed,
+)
+from tests.accept.clients.test_openai import (
+    test_a_token_without_a_text_has_its_log_probability as test_a_token_without_a_text,
 )
 from tests.accept.clients.test_openai import (
     test_an_answer_is_the_same_streamed_and_not_and_names_its_member as test_an_answer,
@@ -43,14 +49,25 @@ pytestmark = [pytest.mark.engine, pytest.mark.smollm2, pytest.mark.network]
 __all__ = [
     "test_a_forced_tool",
     "test_a_seed",
+    "test_a_token_without_a_text",
     "test_an_answer",
     "test_log_probabilities",
+    "test_log_probabilities_of_a_response",
     "test_responses",
     "test_structured_output",
     "test_the_environment",
 ]
 
-CASES = ("plain", "tools", "structure", "log_probabilities", "seeds", "responses", "refusals")
+CASES = (
+    "plain",
+    "tools",
+    "structure",
+    "log_probabilities",
+    "seeds",
+    "responses",
+    "response_log_probabilities",
+    "refusals",
+)
 FRAMEWORKS = {"use_langchain": "conversation", "use_agents": "tool_loop", "use_litellm": "conversation"}
 
 

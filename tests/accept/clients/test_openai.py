@@ -97,6 +97,18 @@ def test_log_probabilities_have_one_entry_for_each_token(results: Results) -> No
             assert len(entry["top_logprobs"]) == 3
             best = max(top["logprob"] for top in entry["top_logprobs"])
             assert entry["logprob"] == pytest.approx(best, abs=1e-4), "temperature 0 takes the best one"
+    the_same_log_probabilities(whole, streamed)
+
+
+def test_a_token_without_a_text_has_its_log_probability(results: Results) -> None:
+    whole, streamed = (results.facts("log_probabilities")["animals"][way] for way in WAYS)
+    for answer in (whole, streamed):
+        assert text(answer) == "🦄🐙"
+        assert len(answer["choices"][0]["logprobs"]) == answer["usage"]["completion_tokens"] > 4
+    the_same_log_probabilities(whole, streamed)
+
+
+def the_same_log_probabilities(whole: dict[str, Any], streamed: dict[str, Any]) -> None:
     for one, other in zip(whole["choices"][0]["logprobs"], streamed["choices"][0]["logprobs"], strict=True):
         assert one["token"] == other["token"]
         assert one["logprob"] == pytest.approx(other["logprob"], abs=1e-3)
@@ -225,6 +237,15 @@ def test_responses_are_the_same_streamed_and_not(results: Results) -> None:
         assert json.loads(found["tool"][way]["calls"][0]["arguments"])["city"] in ("Paris", "Rome")
         assert set(json.loads(found["schema"][way]["text"])) == {"city", "days"}
         assert found["live"][way]["seedbed"]["member"] is None
+
+
+def test_a_response_tells_its_log_probabilities(results: Results) -> None:
+    found = results.facts("response_log_probabilities")
+    assert len(found["entries"]) == found["used"] > 1
+    for entry in found["entries"]:
+        assert len(entry["top_logprobs"]) == 2
+        best = max(top["logprob"] for top in entry["top_logprobs"])
+        assert entry["logprob"] == pytest.approx(best, abs=1e-4), "temperature 0 takes the best one"
 
 
 # -- what goes wrong ---------------------------------------------------------------------------------

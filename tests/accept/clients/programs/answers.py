@@ -42,7 +42,10 @@ async def several_choices(w: World) -> Any:
 
 @case
 async def log_probabilities(w: World) -> Any:
-    return await both(w, await at_home(w), logprobs=True, top_logprobs=3, max_tokens=6)
+    client, asked = await at_home(w), {"logprobs": True, "top_logprobs": 3}
+    # An animal is several tokens of which only the last one has a text.
+    animals = await both(w, client, max_tokens=32, extra_body={"regex": "🦄🐙"}, **asked)
+    return {**await both(w, client, max_tokens=6, **asked), "animals": animals}
 
 
 @case

@@ -106,3 +106,15 @@ async def responses(w: World) -> Any:
         "live": await pair(model=f"{w.model}:live"),
         "cut": await pair(max_output_tokens=3),
     }
+
+
+@case
+async def response_log_probabilities(w: World) -> Any:
+    response = await w.get(
+        w.client().responses.create(
+            model=w.model, input=CAPITAL, max_output_tokens=8, temperature=0, top_logprobs=2,
+            include=["message.output_text.logprobs"],
+        )
+    )  # fmt: skip
+    entries = response.output[0].content[0].logprobs
+    return {"entries": [entry.model_dump() for entry in entries], "used": response.usage.output_tokens}
