@@ -42,6 +42,7 @@ def _patterns(value: object) -> object:
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0)]
+PathOrUrl = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, Path) else value)]
 Patterns = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_patterns)]
 
 
@@ -60,7 +61,7 @@ class ServeSettings(LearningSettings):
     allow_remote: bool = Field(
         False, description="Listen on other addresses than loopback. No key is asked for: close the network."
     )
-    store: str | None = Field(
+    store: PathOrUrl | None = Field(
         None,
         min_length=1,
         description="Keeps episodes, rewards and the journal: an SQLite file, or postgresql://USER@HOST/DATABASE.",
