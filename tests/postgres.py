@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 __all__ = ["REQUIRED", "Cluster", "binaries", "cluster", "needed"]
@@ -53,43 +54,28 @@ class Cluster:
         self._data, self._log = folder / "data", folder / "log"
         self._process: subprocess.Popen[bytes] | None = None
         self._numbers = itertools.count(1)
-        self._identity: dict[str, object] = {}
+        self._as: list[str] = []
         if os.geteuid() == 0:
-            # It refuses to run as root.
+            # It refuses to run as root. By a program, because a fork that changes the user runs handlers of
+            # gRPC, which may crash in the child of a process with threads.
             nobody = pwd.getpwnam("postgres" if _exists("postgres") else "nobody")
-            self._identity = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+            self._as = ["setpriv", f"--reuid={nobody.pw_uid}", f"--regid={nobody.pw_gid}", "--clear-groups"]
             folder.chmod(0o755)
             os.chown(folder, nobody.pw_uid, nobody.pw_gid)
-        arguments = [
-            "-D",
-            str(self._data),
-            "-U",
-            USER,
-            "-A",
-            "trust",
-            "--no-sync",
-            "-E",
-            "UTF8",
-            "--no-locale",
-        ]
-        done = subprocess.run(
-            [binary / "initdb", *arguments],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            **self._identity,  # type: ignore[call-overload]
-        )
+        options = f"-D {self._data} -U {USER} -A trust --no-sync -E UTF8 --no-locale"
+        command = [*self._as, str(binary / "initdb"), *options.split()]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stderr
 
     def start(self) -> None:
         """Starts the server, also after `kill`, and waits until it answers."""
         settings = {"listen_addresses": "", "unix_socket_directories": str(self._folder), "fsync": "on"}
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        command = [*self._as, str(self._binary / "postgres"), "-D", str(self._data), *options]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [self._binary / "postgres", "-D", str(self._data), *options],
-                stdout=log, stderr=log, cwd=self._folder, start_new_session=True, **self._identity,  # type: ignore[call-overload]
-            )  # fmt: skip
+                command, stdout=log, stderr=log, cwd=self._folder, start_new_session=True
+            )
         deadline = time.monotonic() + START_SECONDS
         while self._run("psql", "postgres", "-c", "SELECT 1", check=False) != 0:
             assert self._process.poll() is None, self._log.read_text()[-3000:]
@@ -99,8 +85,13 @@ class Cluster:
     def kill(self) -> None:
         """SIGKILL to the postmaster and all of its children, as a machine that loses its power would."""
         assert self._process is not None
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            # Each child has a session of its own.
+            children = psutil.Process(self._process.pid).children(recursive=True)
+            for process in (self._process, *children):
+                with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
+                    process.kill()
+            psutil.wait_procs(children, 30)
         self._process.wait(30)
 
     def stop(self) -> None:

@@ -132,9 +132,15 @@ class StoreDesk:
                 reward.weight,
             ).where(reward.counts)
         )  # fmt: skip
-        journal = connection.execute(sa.select(tables.journal.c.record)).scalars().all()
+        journal = (
+            connection.execute(sa.select(tables.journal.c.record).order_by(tables.journal.c.version))
+            .scalars()
+            .all()
+        )
         done = connection.execute(
-            sa.select(tables.populations.c.number, tables.populations.c.outcome, tables.populations.c.report)
+            sa.select(
+                tables.populations.c.number, tables.populations.c.outcome, tables.populations.c.report
+            ).order_by(tables.populations.c.number)
         )
         kept = connection.execute(sa.select(sa.func.count()).select_from(tables.rewards)).scalar_one()
         status = connection.execute(sa.select(tables.episodes.c.id, tables.episodes.c.status))
