@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import platform
+import signal
 import statistics
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,7 +20,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["Result", "conditions", "median_ratio", "print_result", "write_result"]
+__all__ = ["Result", "conditions", "median_ratio", "print_result", "terminable", "write_result"]
 
 ROOT = Path(__file__).resolve().parents[1]
 _PACKAGES = ("torch", "sglang", "transformers", "numpy", "grpcio", "seedbed")
@@ -57,6 +59,20 @@ class Result:
             },
             indent=1,
         )
+
+
+@contextlib.contextmanager
+def terminable() -> Iterator[None]:
+    """Inside, SIGTERM ends a benchmark and its servers as Ctrl-C does."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def median_ratio(over: Sequence[float], under: Sequence[float]) -> float:

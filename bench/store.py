@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import os
 import shutil
-import signal
 import statistics
 import tempfile
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from typing import Any
 
 from rich.console import Console
 
-from bench.harness import Result, conditions
+from bench.harness import Result, conditions, terminable
 from bench.store_rounds import BATCH, SINGLE_POSTS, TIMED_OPENS, Found, rounds
 from tests import postgres
 from tests.e2e.served import Served
@@ -80,7 +79,7 @@ def run(arguments: argparse.Namespace, console: Console) -> Result:
     metrics: dict[str, float] = {}
     samples: dict[str, Any] = {}
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_terminable())
+        stack.enter_context(terminable())
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="seedbed-bench-")))
         toy = make_toy("llama", scratch / "toy")
         lanes: list[tuple[str, str | None, int]] = [("sqlite", None, arguments.rewards)]
@@ -132,20 +131,6 @@ def _metrics(name: str, found: Found, size: int) -> dict[str, float]:
     if len(warm) > 1:
         metrics["rss_growth_mb"] = warm[-1] - warm[0]
     return metrics
-
-
-@contextlib.contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM ends the servers as Ctrl-C does."""
-
-    def interrupt(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager

@@ -10,10 +10,8 @@ import argparse
 import contextlib
 import os
 import random
-import signal
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from bench.chaos import disk
 from bench.chaos.reckoning import Reckoning, reckon
 from bench.chaos.victim import Victim, agents
-from bench.harness import Result, conditions
+from bench.harness import Result, conditions, terminable
 from tests import postgres
 from tests.toys import make_toy
 
@@ -101,7 +99,7 @@ def run(arguments: argparse.Namespace, console: Console) -> Result:
     metrics: dict[str, float] = {}
     samples: dict[str, Any] = {}
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_terminable())
+        stack.enter_context(terminable())
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="seedbed-chaos-")))
         toy = make_toy("llama", scratch / "toy")
         folder = scratch / "store"
@@ -202,17 +200,3 @@ def plan(kills: int, rng: random.Random, *, database: bool) -> list[str]:
     order = [ENGINE] * engines + [DATABASE] * databases + [GATEWAY] * (kills - engines - databases)
     rng.shuffle(order)
     return order
-
-
-@contextlib.contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM ends the servers as Ctrl-C does."""
-
-    def interrupt(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from openai import AsyncOpenAI
 
 from bench.learning.arms import ARMS, posted
 from bench.learning.tasks import Item, Task
+from seedbed_agents.brevity.agent import together
 from seedbed_agents.brevity.server import served
 
 __all__ = ["Outcome", "Unit", "make"]
@@ -113,7 +114,7 @@ async def _measure(client: AsyncOpenAI, model: str, task: Task) -> list[float]:
             text, _, _ = await _ask(client, model, item, task.max_tokens)
         return item.score(text)
 
-    return await _together([one(item) for item in task.held_out])
+    return await together([one(item) for item in task.held_out])
 
 
 async def _population(client: AsyncOpenAI, unit: Unit, model: str, number: int) -> dict[str, Any]:
@@ -141,7 +142,7 @@ async def _population(client: AsyncOpenAI, unit: Unit, model: str, number: int) 
     turns = 0
     wanted = [item for item in _items(unit, number) for _ in range(MEMBERS)]
     while True:
-        await _together([one(item, turns + place) for place, item in enumerate(wanted)])
+        await together([one(item, turns + place) for place, item in enumerate(wanted)])
         turns += len(wanted)
         for _ in range(100):
             status = await _status(client)
@@ -194,13 +195,3 @@ async def _status(client: AsyncOpenAI) -> dict[str, Any]:
         if time.monotonic() > deadline:
             raise RuntimeError(f"no population is open: {status['warnings']}")
         await asyncio.sleep(0.2)
-
-
-async def _together(work: Iterable[Any]) -> list[Any]:
-    """All of it at once; the first error ends the others."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one) for one in work]
-    except* Exception as errors:  # noqa: BLE001 - raised again, without its group
-        raise errors.exceptions[0] from None
-    return [task.result() for task in tasks]

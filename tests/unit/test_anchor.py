@@ -35,6 +35,7 @@ from tests.unit.test_update import (
     make_step,
     make_weight,
     same_bits,
+    step_of_page,
     stores,
     twin,
 )
@@ -61,17 +62,9 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_page_holds_for_the_product() -> None:
     page = vectors.read()
-    record = page["update_record"]
     for case in page["decays"]:
-        step = Step(
-            version=record["version"],
-            seeds=tuple(int(seed, 16) for seed in record["seeds"]),
-            coefficients=tuple(record["coefficients"]),
-            matrix_multiplier=float.fromhex(record["matrix_multiplier"]),
-            vector_multiplier=float.fromhex(record["vector_multiplier"]),
-            stochastic=case["rounding"] == "stochastic",
-            decay=float.fromhex(page["decay"]["decay"]),
-        )
+        step = step_of_page(page, stochastic=case["rounding"] == "stochastic")
+        step = replace(step, decay=float.fromhex(page["decay"]["decay"]))
         base, weight, after = (
             from_bits(vectors.bits_of(case[k], case["shape"])) for k in ("base", "before", "after")
         )

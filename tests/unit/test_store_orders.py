@@ -87,6 +87,18 @@ def run(desk: StoreDesk, events: list[Event], together: int = 1) -> tuple[object
     return desk.final()
 
 
+def run_with_a_death(desk: StoreDesk, events: list[Event], generator: random.Random) -> tuple[object, ...]:
+    """The same, but that the process dies somewhere and another one goes on."""
+    cut = generator.randrange(len(events) + 1)
+    desk.begin()
+    desk.take(events[:cut])
+    answers = dict(desk.answers)
+    desk.reopen()
+    desk.answers = answers
+    desk.take(events[cut:])
+    return desk.final()
+
+
 @settings(max_examples=60, deadline=None)
 @given(scenarios(), st.integers(0, 2**32))
 def test_every_order_that_the_rules_call_equal_ends_the_same_in_the_store(
@@ -105,15 +117,7 @@ def test_a_death_in_the_middle_of_an_order_changes_nothing(
 ) -> None:
     expected = run(desk, events)
     generator = random.Random(seed)
-    order = another_order(events, generator)
-    cut = generator.randrange(len(order) + 1)
-    desk.begin()
-    desk.take(order[:cut])
-    answers = dict(desk.answers)
-    desk.reopen()
-    desk.answers = answers
-    desk.take(order[cut:])
-    assert desk.final() == expected
+    assert run_with_a_death(desk, another_order(events, generator), generator) == expected
 
 
 def test_an_eventful_day_with_every_kind_of_answer(desk: StoreDesk) -> None:

@@ -14,7 +14,7 @@ from seedbed_server.store import place_of
 from tests.postgres import Cluster
 from tests.unit import test_store_orders as orders
 from tests.unit.store_desk import Event, StoreDesk
-from tests.unit.test_store_orders import another_order, run, scenarios
+from tests.unit.test_store_orders import another_order, run, run_with_a_death, scenarios
 
 
 @pytest.fixture(scope="module")
@@ -34,12 +34,4 @@ def test_every_order_that_the_rules_call_equal_ends_the_same_in_the_database(
     generator = random.Random(seed)
     for together in (1, 64):
         assert run(desk, another_order(events, generator), together) == expected
-    order = another_order(events, generator)
-    cut = generator.randrange(len(order) + 1)
-    desk.begin()
-    desk.take(order[:cut])
-    answers = dict(desk.answers)
-    desk.reopen()
-    desk.answers = answers
-    desk.take(order[cut:])
-    assert desk.final() == expected
+    assert run_with_a_death(desk, another_order(events, generator), generator) == expected

@@ -46,6 +46,19 @@ def make_step(members: int = 16, *, version: int = 3, stochastic: bool = False, 
     )
 
 
+def step_of_page(page: dict[str, Any], *, stochastic: bool) -> Step:
+    """The record of docs/noise.md."""
+    record = page["update_record"]
+    return Step(
+        version=record["version"],
+        seeds=tuple(int(seed, 16) for seed in record["seeds"]),
+        coefficients=tuple(record["coefficients"]),
+        matrix_multiplier=float.fromhex(record["matrix_multiplier"]),
+        vector_multiplier=float.fromhex(record["vector_multiplier"]),
+        stochastic=stochastic,
+    )
+
+
 def make_weight(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
@@ -92,16 +105,8 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_page_holds_for_the_product() -> None:
     page = vectors.read()
-    record = page["update_record"]
     for case in page["updates"]:
-        step = Step(
-            version=record["version"],
-            seeds=tuple(int(seed, 16) for seed in record["seeds"]),
-            coefficients=tuple(record["coefficients"]),
-            matrix_multiplier=float.fromhex(record["matrix_multiplier"]),
-            vector_multiplier=float.fromhex(record["vector_multiplier"]),
-            stochastic=case["rounding"] == "stochastic",
-        )
+        step = step_of_page(page, stochastic=case["rounding"] == "stochastic")
         before = from_bits(vectors.bits_of(case["before"], case["shape"]))
         after = from_bits(vectors.bits_of(case["after"], case["shape"]))
         assert same_bits(stepped(before, step, case["name"], ROLES[case["role"]]), after), case["name"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from openai import AsyncOpenAI
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
     from seedbed_agents.brevity.questions import Question
 
-__all__ = ["Agent", "Answer", "connect"]
+__all__ = ["Agent", "Answer", "connect", "together"]
+
+T = TypeVar("T")
 
 # A busy server may hold a request during an update, and asks to come again when that takes too long.
 RETRIES = 8
@@ -120,7 +122,7 @@ class Agent:
                 seen(answer)
             return answer
 
-        return [answer for answer in await _together(map(one, questions)) if answer]
+        return await together(map(one, questions))
 
     async def explore(
         self, questions: Iterable[Question], population: int, seen: Callable[[Answer], None] | None = None
@@ -147,11 +149,11 @@ class Agent:
                 seen(answer)
             return answer
 
-        return [answer for answer in await _together(map(one, questions)) if answer]
+        return [answer for answer in await together(map(one, questions)) if answer]
 
 
-async def _together(work: Iterable[Coroutine[Any, Any, Answer | None]]) -> list[Answer | None]:
-    """Run coroutines together; the first error ends the others."""
+async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Run coroutines together; the first error ends the others. Their results, in their order."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one) for one in work]
